@@ -135,7 +135,7 @@ spark-cluster: $(STAMP)
 DJANGO_PYTHON ?= python3.12
 django: $(STAMP)
 	'$(DJANGO_PYTHON)' -m venv $(VENV)/django6
-	$(VENV)/django6/bin/python -m pip install --quiet --disable-pip-version-check ./packages/loopgrpc --editable . 'django>=6'
+	$(VENV)/django6/bin/python -m pip install --quiet --disable-pip-version-check ./packages/loopgrpc --editable ./packages/client --editable . 'django>=6'
 	DJANGO_PYTHON=$(CURDIR)/$(VENV)/django6/bin/python $(BIN)/pytest --part rest tests/django_project $(ARGS)
 
 spark-matrix: $(STAMP)

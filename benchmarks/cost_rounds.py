@@ -21,8 +21,8 @@ from benchmarks.harness import Result, benchmark, workspace
 from benchmarks.loop import loop_s
 from tarry.base.placement import GC_THRESHOLDS
 from tarry.log.files import AppendFile, OsFiles
+from tarry.message.accepted import Accepted
 from tarry.message.admission import assembled
-from tarry.message.receipt import Accepted
 from tarry.testing import TestBroker, open_broker
 
 ROUNDS, PARTS = 200, 5

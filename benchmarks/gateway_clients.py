@@ -24,7 +24,7 @@ from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.kit.receiving import ReceiveQueue, leases_of
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.send_queue import rows_of
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 
 GROUP = "gateway"
 """Not that of the warm-up."""

@@ -24,7 +24,8 @@ import uvloop
 from tarry import AsyncClient
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, as_bytes, decode_answer
 from tarry.batching.coalescing import Batch, Coalescer, EndOfTurn
-from tarry.message.rows import make_row, to_batch
+from tarry.message.row_columns import to_batch
+from tarry.message.rows import make_row
 
 TOPIC, BODY, DELAY_S = "wires", b"x" * 256, 36_000
 Send = Callable[[], Awaitable[object]]

@@ -6,7 +6,8 @@
     for message in client.consume("orders", group="billing"):
         message.ack()
 
-In-process: ``tarry.open("directory")``. For tests: ``tarry.testing``.
+In-process: ``tarry.open("directory")``. For tests: ``tarry.testing``. These two need the distribution ``tarry``; the
+rest is in ``tarry-client``, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tarry.base.extras import not_installed
 from tarry.base.version import VERSION
 
 __version__ = VERSION
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from tarry.broker.embedded import AsyncBroker, open
     from tarry.client import AsyncClient, Client, Delivery
     from tarry.link.tls import ClientTls
-    from tarry.message.schema import Message
+    from tarry.message.message import Message
     from tarry.repeat import Repeat
     from tarry.worker import BodyError, Reject, Retry, Worker
 
@@ -70,5 +72,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     # Loaded when used: `tarry --help` should not wait for pyarrow.
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        try:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        except ImportError as error:
+            raise ImportError(not_installed(f"tarry.{name}", error)) from error
     raise AttributeError(f"module 'tarry' has no attribute {name!r}")

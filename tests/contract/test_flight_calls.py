@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 import pytest
 from tests.link.raw_client import RawClient
 
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.api.wire import decode_error
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.client import Client

@@ -34,7 +34,7 @@ from tarry.base.errors import (
 )
 from tarry.client import Accepted, AsyncClient, Client, Consumer, Delivery, feed, received
 from tarry.message import handle
-from tarry.message.schema import Message
+from tarry.message.message import Message
 from tarry_demo.broker_process import BrokerProcess
 
 OLD_MS = 946_684_800_000

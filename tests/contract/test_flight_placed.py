@@ -18,7 +18,8 @@ from tarry.base.errors import InvalidMessageError, KeyExistsError
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight.front import FlightFront
 from tarry.message import handle
-from tarry.message.receipt import OUTCOMES, PLACED, Receipt
+from tarry.message.accepted import PLACED
+from tarry.message.receipt import OUTCOMES, Receipt
 
 TOKEN = b"12345678"
 

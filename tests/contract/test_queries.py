@@ -17,7 +17,8 @@ import pyarrow.flight as fl
 import pytest
 from tests.contract.conftest import Served
 
-from tarry.api.views import PEEKED, Forecast, History, Page
+from tarry.api.row_schemas import PEEKED
+from tarry.api.views import Forecast, History, Page
 from tarry.api.wire import decode_error
 from tarry.base.config import Config
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError, NotFoundError, TarryError

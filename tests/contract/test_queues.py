@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.waiting import wait_until
 
-from tarry.api.views import CANCELLED, QUEUED
+from tarry.api.row_schemas import CANCELLED, QUEUED
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, NotFoundError

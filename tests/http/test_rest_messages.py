@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tarry.fronts.kit.loop_thread import THREADS
 from tarry.message.filter_sql import SqlFilter
-from tarry.message.schema import TOPIC_PATTERN
+from tarry.message.topics import TOPIC_PATTERN
 from tests.http.rest import Rest
 from tests.waiting import wait_until
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from tarry.api.operations import OPERATIONS, CreateToken
+from tarry.api.paths import ELSEWHERE, INTERNAL, resources
 from tarry.fronts.http.body_budget import BodyBudget
-from tarry.fronts.http.rest.table import ELSEWHERE, INTERNAL, resources
 from tests.http.rest import Rest, serving
 
 MESSAGES = "/v1/topics/orders/messages"

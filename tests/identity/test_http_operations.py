@@ -25,8 +25,8 @@ from tarry.api.needs import (
     OnTopic,
     Right,
 )
+from tarry.api.paths import Resource, resources
 from tarry.fronts.http.rest.operations import lists_of
-from tarry.fronts.http.rest.table import Resource, resources
 from tarry.identity.grants import Grant
 
 VALUES: dict[str, Any] = {

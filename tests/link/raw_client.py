@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.link.frames import CLIENT, HEAD, VERSION, FrameKind, Poll, SettleFrame, SettleOp, frame
 
 WAIT_S = 20.0

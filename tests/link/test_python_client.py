@@ -74,8 +74,9 @@ def test_a_forgotten_client_leaves_no_connection(front: LinkFront) -> None:
     client = Client(front.address)
     client.schedule("t", b"x", delay=3600)
     client.status()
-    connections = client._connection, client._calls  # noqa: SLF001
-    del client
+    way = client.native("")
+    connections = way.connection, way.calls
+    del client, way
     gc.collect()
     wait_until(lambda: all(each._peer is None or each._peer.lost for each in connections))  # noqa: SLF001
 

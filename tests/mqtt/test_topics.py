@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 from tarry.fronts.mqtt.topics import GROUP_BYTES_MAX, FilterSource, PublishTarget, group_of, source_of, target_of
-from tarry.message.schema import is_topic
+from tarry.message.topics import is_topic
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from tarry.bridge.amqp_message import AMQP, AmqpTarget
 from tarry.bridge.confirmed import DOUBT_S, Confirmed
 from tarry.bridge.giving import Giving
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
-from tarry.client.delivery import Delivery, DeliveryBatch
+from tarry.client.delivery import Delivery
+from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.settling import Settler
 from tarry.client.stream_op import StreamOp
 

@@ -28,8 +28,8 @@ _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offs
 
 
 def messages_of(batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "") -> Iterator[Any]:
-    """Rows of :data:`tarry.api.views.DELIVERY`, or of :data:`tarry.api.views.QUEUED` for who leases nothing, as
-    ``Message``, bodies as the producer meant them.
+    """Rows of :data:`tarry.api.row_schemas.DELIVERY`, or of :data:`tarry.api.row_schemas.QUEUED` for who leases
+    nothing, as ``Message``, bodies as the producer meant them.
 
     Args:
         asked_topic: the topic's ``Resource`` as the client named it.

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tarry.api.views import DELIVERY, QUEUED
+from tarry.api.row_schemas import DELIVERY, QUEUED
 from tarry.base.clock import TestClock
 from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
 from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError

@@ -16,7 +16,7 @@ from tarry.base.event_loop import post
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import ROWS_BESIDE_MIN, SendQueue
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 
 
 class Broker:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.api.views import QUEUED
+from tarry.api.row_schemas import QUEUED
 from tarry.fronts.rocketmq.classic.chunks import Chunk, ChunkCache
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, encode_message, stored_messages
 from tarry.fronts.rocketmq.classic.queues import TopicQueues

@@ -322,7 +322,7 @@ def test_a_python_without_tarry_is_named(intake: FakeIntake, tmp_path: Path, mon
     for told in (reported, supervisor.status()["last_error"]):
         assert "ModuleNotFoundError: No module named '" in told
         assert bare in told
-        assert "pip install '.[spark]'" in told
+        assert "pip install --find-links dist 'tarry[spark]'" in told
 
 
 @pytest.mark.rest

@@ -21,7 +21,8 @@ from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
-from tarry.message.receipt import id_of, ids_of
+from tarry.message.accepted import ids_of
+from tarry.message.receipt import id_of
 from tarry.spark.reports.audit.count import Survey
 from tarry.spark.reports.audit.page import audit_page
 from tarry.spark.reports.audit.result import Audit, Counts, Example, Late

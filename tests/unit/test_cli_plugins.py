@@ -77,7 +77,7 @@ def test_one_of_ours_that_is_not_installed(
     assert run([name, "--kafka", "localhost:9092", "x"]) == ExitCode.FAILED
     assert capsys.readouterr().err == (
         f"tarry: not_found: the command '{name}' is in the distribution tarry-{name}; "
-        f"allowed: pip install ./packages/{name} in a checkout of Tarry\n"
+        f"allowed: pip install --find-links dist tarry-{name} (dist: the directory of Tarry's wheels)\n"
     )
     for arguments in (["--help"], [name, "--help"]):
         assert run(arguments) == 0

@@ -163,7 +163,7 @@ sys.exit(run(sys.argv[1:]))
     assert log.splitlines()[-1].startswith(
         "tarry: not_found: the RocketMQ front needs the extra 'rocketmq': the module 'google.protobuf"
     )
-    assert "pip install '.[rocketmq]' in a checkout of Tarry" in log
+    assert "pip install --find-links dist 'tarry[rocketmq]'" in log
     assert "Traceback" not in log
 
 

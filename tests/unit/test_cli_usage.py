@@ -172,7 +172,7 @@ def test_every_error_has_an_exit_code() -> None:
         "not_found": 1, "stale_lease": 1, "stale_commit": 1, "overloaded": 6, "quota_exceeded": 6,
         "disk_full": 6, "filter_paused": 6,
         "unavailable": 5, "closed": 5, "locked": 3, "corrupt": 4, "fatal": 7, "illegal_transition": 1,
-        "unauthenticated": 9, "forbidden": 9, "ownership_lost": 10, "trimmed": 1,
+        "unauthenticated": 9, "forbidden": 9, "ownership_lost": 10, "trimmed": 1, "native_only": 1,
     }  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.base.types import Int64s
-from tarry.client.delivery import DeliveryBatch
+from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.holding import Hand, Holding
 from tarry.client.settling import Settler, Source
 from tarry.client.stream_op import StreamOp

@@ -21,7 +21,8 @@ from tarry.client.bulk import CHUNKS_IN_FLIGHT, BulkSender
 from tarry.client.producing import Producer
 from tarry.link.frames import decode_rows, numbered
 from tarry.link.peer import OnAnswer
-from tarry.message.receipt import Accepted, Receipt
+from tarry.message.accepted import Accepted
+from tarry.message.receipt import Receipt
 from tarry.message.rows import make_row
 
 Outcomes = dict[int, Receipt | TarryError]

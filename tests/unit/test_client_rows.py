@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tarry.base.delay import DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.message.admission import MessageLimits, admit, key_policies
-from tarry.message.rows import COLUMNS, Row, columns_of, make_row, row_of, rows_of, to_batch
-from tarry.message.schema import Message
+from tarry.message.message import Message
+from tarry.message.row_columns import COLUMNS, columns_of, to_batch
+from tarry.message.rows import Row, make_row, row_of, rows_of
 from tarry.repeat import Repeat, parse, to_json
 
 HOUR = 3_600_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tarry.base.errors import StaleLeaseError, UnavailableError
 from tarry.client.background import background_loop
-from tarry.client.delivery import DeliveryBatch
+from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.settling import Settler
 from tarry.client.stream_op import StreamOp
 from tarry.client.unanswered import Unanswered

@@ -276,12 +276,16 @@ def test_the_gates_and_tests_of_invariants_exist(name: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_page_installs_what_no_index_has(page: Path) -> None:
-    assert not re.findall(r"pip install '?tarry", page.read_text())
+    """No index has Tarry's distributions: they are found in the directory of its wheels, and nowhere by a checkout."""
+    commands = re.findall(r"pip install ([^`\n]*)", page.read_text())
+    ours = [each for each in commands if re.search(r"(^|[ '])(tarry|loopgrpc|\.)", each)]
+    assert [each for each in ours if not re.match(r"--find-links dist ('?(tarry|loopgrpc)[^ .]*( |$))+", each)] == []
 
 
 def test_a_missing_extra_is_named() -> None:
     error = ModuleNotFoundError("No module named 'starlette'", name="starlette")
     assert missing_extra("the HTTP front", "http", error, "no http address") == (
         "the HTTP front needs the extra 'http': the module 'starlette' is not installed; "
-        "allowed: pip install '.[http]' in a checkout of Tarry, or no http address"
+        "allowed: pip install --find-links dist 'tarry[http]' (dist: the directory of Tarry's wheels), "
+        "or no http address"
     )

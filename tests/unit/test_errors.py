@@ -47,6 +47,7 @@ def test_the_codes_are_those_that_programs_rely_on() -> None:
         "corrupt": False,
         "fatal": False,
         "illegal_transition": False,
+        "native_only": False,
     }
 
 

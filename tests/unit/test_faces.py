@@ -12,7 +12,7 @@ import pytest
 
 from tarry.api import operations as ops
 from tarry.api.calls import AsyncCalls, Calls
-from tarry.api.groups import GroupInfo
+from tarry.api.group_info import GroupInfo
 from tarry.api.operations import OPERATIONS
 from tarry.api.settings import GroupFields, GroupOptions, TopicFields, TopicOptions
 from tarry.broker import Broker

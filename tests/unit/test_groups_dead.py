@@ -13,7 +13,7 @@ from tests.groups import SMALL, ack, drained, fail, ids, nack, of, put, says, ta
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidArgumentError, NotFoundError, StaleLeaseError
 from tarry.message.dead_topics import PREFIX, dead_topic
-from tarry.message.schema import check_topic
+from tarry.message.topics import check_topic
 from tarry.testing import open_broker
 
 HOUR_MS = 3_600_000

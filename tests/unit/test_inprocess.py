@@ -24,7 +24,8 @@ from tarry.base.errors import (
     TarryError,
 )
 from tarry.broker.embedded import AsyncBroker
-from tarry.message.receipt import OUTCOMES, PLACED, Accepted, Receipt
+from tarry.message.accepted import PLACED, Accepted
+from tarry.message.receipt import OUTCOMES, Receipt
 
 
 class Judge:

@@ -24,7 +24,7 @@ from tarry.log.files import OsFiles
 from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments, segment_path
 from tarry.message import handle
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 from tarry.message.schema import UNNUMBERED
 
 SECRET = b"s" * 32

@@ -11,7 +11,8 @@ from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.frame import LogKind
 from tarry.message.admission import MessageLimits, admit
-from tarry.message.schema import SCHEMA, Message, rows_to_batch
+from tarry.message.message import Message
+from tarry.message.schema import SCHEMA, rows_to_batch
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.none() | st.text(max_size=20)

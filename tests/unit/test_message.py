@@ -19,18 +19,18 @@ from tarry.base.delay import DELAY_MS_MAX
 from tarry.base.errors import DelayTooLongError, InvalidMessageError, MessageTooLargeError
 from tarry.client.bulk import batches_of
 from tarry.message.admission import KeyPolicy, MessageLimits, OnKey, admit, key_policies
+from tarry.message.message import Message
 from tarry.message.properties import check_properties
 from tarry.message.schema import (
     PROPERTIES,
     SCHEMA,
     UNNUMBERED,
-    Message,
     cancellations,
     cancelled_seqs,
-    check_topic,
     messages_only,
     rows_to_batch,
 )
+from tarry.message.topics import check_topic
 
 NOW = 1_767_225_600_000
 LIMITS = MessageLimits()

@@ -12,9 +12,12 @@ from tarry.base.errors import InvalidMessageError
 from tarry.fronts.http.console import compose
 from tarry.fronts.http.rest import batches, message_fields
 from tarry.message.admission import admit
+from tarry.message.message import Message
 from tarry.message.options import OPTIONS, STORED_AS, MessageOptions, Option, OptionKind
-from tarry.message.rows import COLUMNS, make_row, to_batch
-from tarry.message.schema import SCHEMA, Message, is_internal
+from tarry.message.row_columns import COLUMNS, to_batch
+from tarry.message.rows import make_row
+from tarry.message.schema import SCHEMA
+from tarry.message.topics import is_internal
 from tarry.spark.datasource import columns
 
 NAMES = [option.name for option in OPTIONS]

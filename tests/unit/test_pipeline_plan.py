@@ -235,7 +235,7 @@ def test_a_directory_that_is_no_checkpoint_is_not_deleted(tmp_path: Path) -> Non
 
 def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(NotFoundError, match=r"pip install '\.\[spark\]'"):
+    with pytest.raises(NotFoundError, match=r"'tarry\[spark\]'"):
         build_session(name="x", master="local[1]", memory="1g", work=tmp_path / "work")
 
 
@@ -291,7 +291,7 @@ def test_the_bundled_java_runs_without_the_module_it_lacks(tmp_path: Path, monke
 
 def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_java(monkeypatch, None)
-    with pytest.raises(NotFoundError, match=r"pip install '\.\[spark\]'"):
+    with pytest.raises(NotFoundError, match=r"'tarry\[spark\]'"):
         java.find_java_home(tmp_path)
 
 

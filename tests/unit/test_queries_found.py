@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tarry.api.views import FOUND
+from tarry.api.row_schemas import FOUND
 from tarry.base.errors import InvalidArgumentError
 from tarry.repeat import Repeat
 from tarry.testing import TestBroker, open_broker

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.crash.tools import SMALL
 
-from tarry.api.views import PEEKED
+from tarry.api.row_schemas import PEEKED
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.testing import TestBroker, open_broker
 

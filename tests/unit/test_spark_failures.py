@@ -94,7 +94,7 @@ HERE = ".".join(map(str, sys.version_info[:2]))
     ("text", "cause", "advice"),
     [
         (NO_SOURCE, "ModuleNotFoundError: No module named 'pyarrow'; ", "Spark's workers is /some/python (PYSPARK_PY"),
-        (NO_DAEMON, "ModuleNotFoundError: No module named 'pyspark'; ", "pip install '.[spark]'"),
+        (NO_DAEMON, "ModuleNotFoundError: No module named 'pyspark'; ", "pip install --find-links dist 'tarry[spark]'"),
         (REFUSED, "pyarrow.lib.ArrowInvalid: what ended it", ""),
         (JAVA, "Caused by: java.lang.OutOfMemoryError: Java heap space", ""),
         (NOT_BACK, "Caused by: java.net.SocketTimeoutException: Timed out", "within 10 seconds"),
@@ -118,5 +118,5 @@ def test_the_cause_and_what_to_do(text: str, cause: str, advice: str, monkeypatc
 def test_a_long_text_is_cut_and_the_advice_is_not() -> None:
     told = one_line(f"ValueError: No module named {'x' * 9000}")
     assert told[:500].endswith("x")
-    assert "pip install '.[spark]'" in told
+    assert "pip install --find-links dist 'tarry[spark]'" in told
     assert len(told) < 900

@@ -23,8 +23,8 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError
+from tarry.message.accepted import ids_of
 from tarry.message.admission import MessageLimits
-from tarry.message.receipt import ids_of
 from tarry.message.schema import SCHEMA, UNNUMBERED, chunks
 from tarry.spark.broker_client import BulkAttempt
 from tarry.spark.datasource import staging

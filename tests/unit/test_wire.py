@@ -13,7 +13,8 @@ from tarry.api.parsing import parse
 from tarry.api.wire import AnswerKind
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
 from tarry.message import handle
-from tarry.message.receipt import OUTCOMES, PLACED, Accepted
+from tarry.message.accepted import PLACED, Accepted
+from tarry.message.receipt import OUTCOMES
 
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 arrays = st.lists(int64s, max_size=50).map(lambda values: np.array(values, np.int64))

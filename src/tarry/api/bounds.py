@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.api.groups import QUEUES_MAX
+from tarry.api.settings import QUEUES_MAX
 from tarry.api.views import UNITS_MS
 from tarry.base.delay import DUE_MS_MIN, INT64_MAX
 from tarry.base.errors import InvalidArgumentError
-from tarry.message.schema import RESERVED, TOPIC_PATTERN
+from tarry.message.topics import RESERVED, TOPIC_PATTERN
 
 Schema = dict[str, Any]
 """Words of JSON Schema."""

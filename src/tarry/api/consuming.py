@@ -77,7 +77,7 @@ class Subscription(Protocol):
         ...
 
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
-        """Lease what there is now, up to ``rows_max`` messages (:data:`tarry.api.views.DELIVERY`).
+        """Lease what there is now, up to ``rows_max`` messages (:data:`tarry.api.row_schemas.DELIVERY`).
 
         Returns:
             The messages and None; or None and in how many seconds to ask again (None: when a listener is called).
@@ -240,8 +240,8 @@ class ConsumerGroup(Protocol):
     def wants(self, batch: pa.RecordBatch, account: QuotaAccount | None = None) -> Mask:
         """Return which rows of the topic's queue are for this group, and match its filter.
 
-        The columns are :data:`tarry.api.views.QUEUED`. For readers of the queue by offsets; ``account``: that of the
-        reader, which pays for a condition's CPU time.
+        The columns are :data:`tarry.api.row_schemas.QUEUED`. For readers of the queue by offsets; ``account``: that of
+        the reader, which pays for a condition's CPU time.
 
         Raises:
             InvalidArgumentError: the filter is a condition that takes too long.

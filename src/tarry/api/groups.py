@@ -1,6 +1,6 @@
-"""Consumer groups and topics: their settings, and what one may ask of them.
+"""Consumer groups and topics: their settings, checked.
 
-The fields themselves are in :mod:`tarry.api.settings`; here are their checks, and what is told of a group or a topic.
+The fields themselves are in :mod:`tarry.api.settings`; :mod:`tarry.api.group_info` is what is told of them.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from tarry.api.retry import parse_retry
-from tarry.api.settings import EARLIEST, GroupFields, TopicFields
+from tarry.api.settings import QUEUES_MAX, GroupFields, TopicFields, check_number
 from tarry.base.errors import InvalidArgumentError
-from tarry.message.columns import shown
+from tarry.base.printable import shown
 from tarry.message.dead_topics import is_dead_topic
 from tarry.message.filter import parse_filter
 from tarry.message.options import LATE_WAYS
 
 INT32_MAX = 2**31 - 1
 YEAR_MS = 366 * 86_400_000
-QUEUES_MAX = 1024
 
 S = TypeVar("S", "GroupSettings", "TopicSettings")
 
@@ -53,43 +52,6 @@ class GroupSettings(GroupFields):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupInfo(GroupFields):
-    """A consumer group: its settings as they take effect, and the state of its messages.
-
-    ``retry`` and ``lease_ms`` are the broker's defaults if the group has none of its own; ``filter`` is "*" for all.
-
-    ``lag`` is the sum of ``ready``, ``leased``, ``waiting``, ``blocked`` and ``burying``.
-    """
-
-    topic: str
-    group: str
-    filter_paused: str = ""
-    """The reason why the filter is paused; empty: it is not.
-
-    Nothing is handed out until the filter is set, or a while has passed.
-    """
-    start: str = EARLIEST
-    """Start of the group: "earliest" or "latest"."""
-    ready: int = 0
-    """Not handed out yet, or due for another try."""
-    leased: int = 0
-    waiting: int = 0
-    """Until the moment of their next try."""
-    blocked: int = 0
-    """Held back behind an earlier one of their ordering key."""
-    burying: int = 0
-    """On their way to the dead letters."""
-    dead: int = 0
-    """Dead letters that are neither respawned nor purged."""
-    lag: int = 0
-    """Ready messages that are not settled."""
-    lost: int = 0
-    """Messages that retention deleted before the group had settled them, ever."""
-    oldest_due_ms: int | None = None
-    """Due time of the first message in the queue that is not settled; None when all are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings(TopicFields):
     """Settings for all groups of a topic: handling of late messages, and order.
 
@@ -110,25 +72,6 @@ class TopicSettings(TopicFields):
         _check_truths(self, "ordered", "declared")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic's settings as they take effect."""
-
-    topic: str
-    late: str
-    """deliver, drop or dead."""
-    lateness_ms_max: int | None
-    """Highest lateness, in milliseconds, of a message without an expiry; None: any."""
-    ordered: bool
-    """True if all groups of the topic keep the order of ordering keys."""
-    declared: bool
-    """True if the topic was made before it had a message."""
-    max_per_second: int = 0
-    """Messages that each group is handed a second at most; 0: no limit but its own."""
-    queues: int = 0
-    """Number of queues that RocketMQ's clients see; 0: as many as the broker's setting says."""
-
-
 def not_default(settings: GroupSettings | TopicSettings, default: object) -> dict[str, Any]:
     """Return the fields that differ from the default, as plain data."""
     return {f.name: v for f in fields(settings) if (v := getattr(settings, f.name)) != getattr(default, f.name)}
@@ -142,13 +85,3 @@ def _check_truths(settings: GroupSettings | TopicSettings, *names: str) -> None:
     for name in names:
         if not isinstance(getattr(settings, name), bool):
             raise InvalidArgumentError(f"{name} is {shown(getattr(settings, name))}; allowed: true or false")
-
-
-def check_number(name: str, value: object, low: int, high: int, lowest: str) -> None:
-    """Check a number against its bounds.
-
-    Raises:
-        InvalidArgumentError: ``value`` is no whole number from ``low``, which means ``lowest``, to ``high``.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidArgumentError(f"{name} is {shown(value)}; allowed: {lowest} to {high}")

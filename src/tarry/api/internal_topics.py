@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from tarry.api import operations as ops
 from tarry.api.operation import Request
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
-from tarry.message.schema import INTERNAL_TOPIC, in_own_topics, is_internal
+from tarry.message.schema import in_own_topics
+from tarry.message.topics import INTERNAL_TOPIC, is_internal
 
 _LOOKING: frozenset[type[Request]] = frozenset(
     (

@@ -27,7 +27,7 @@ from tarry.api.views import Page
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import TarryError
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 
 R = TypeVar("R")
 

@@ -21,17 +21,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
 from typing import get_type_hints as hints_of
 
-import numpy as np
-import pyarrow as pa
 from annotated_types import Ge, Lt
 
 from tarry.api.needs import Needs
 from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 R = TypeVar("R")
 D = TypeVar("D")
@@ -39,6 +42,15 @@ D = TypeVar("D")
 # What the broker refuses (no group name, prefetch 0) it refuses itself; here a value must only be one that it can take.
 Int64 = Annotated[int, Ge(-(1 << 63)), Lt(1 << 63)]
 Natural = Annotated[int, Ge(0), Lt(1 << 62)]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstThatFits:
+    """Mark of a union: a text is read as the first of its types that it fits, and not as the one that fits best."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        """Tell pydantic, which a client has not got."""
+        return {**handler(source), "mode": "left_to_right"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,7 @@ class Form:
 
 
 def _array(values: list[int] | None) -> Int64s | None:
-    return None if values is None else np.array(values, np.int64)
+    return None if values is None else int64_array(values)
 
 
 def int64_array(values: Any, name: str = "") -> Int64s:
@@ -60,6 +72,8 @@ def int64_array(values: Any, name: str = "") -> Int64s:
     Raises:
         InvalidArgumentError: some are none, or have no place in 64 bits; with the ``name`` of the values.
     """
+    import numpy as np  # not there in a client without the native link
+
     try:
         whole = np.asarray(values)
         if whole.dtype == np.uint64 and whole.size and whole.max() > INT64_MAX:  # astype would let it through
@@ -71,7 +85,10 @@ def int64_array(values: Any, name: str = "") -> Int64s:
 
 
 def _list(values: Any) -> list[int] | None:
-    return None if values is None else int64_array(values).tolist()
+    if values is None or (type(values) is list and all(type(value) is int for value in values)):
+        return values
+    whole: list[int] = int64_array(values).tolist()
+    return whole
 
 
 def int64s(items: Any) -> Form:
@@ -157,8 +174,8 @@ class Rows(Generic[R]):
     name: str
     encode: Callable[[R], tuple[pa.Schema, Iterable[pa.RecordBatch]]]
     decode: Callable[[pa.Table], R]
-    schema: pa.Schema
-    """Schema of the batches; the one that ``encode`` returns may have metadata, too."""
+    schema_name: str
+    """Name of the batches' schema, see :func:`row_schema`; the one that ``encode`` returns may have metadata, too."""
     goes_on_by: str | None = None
     """Column of positions in the range that is asked for, ``start`` to ``end``; None: an answer is whole.
 
@@ -167,15 +184,33 @@ class Rows(Generic[R]):
     range_max: int | None = None
     """Longest range that may be asked for by the link; None: any."""
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the batches."""
+        return row_schema(self.schema_name)
 
-def one_batch(schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], Any], Callable[[pa.Table], pa.RecordBatch]]:
+
+@cache
+def row_schema(name: str) -> pa.Schema:
+    """Return a schema of :mod:`tarry.api.row_schemas`, by its name.
+
+    Operations do not import them: a client that speaks HTTP has requests without pyarrow.
+    """
+    return getattr(import_module("tarry.api.row_schemas"), name)
+
+
+def one_batch(schema_name: str) -> tuple[Callable[[RecordBatch], Any], Callable[[pa.Table], RecordBatch]]:
     """``encode`` and ``decode`` of a result that is one record batch."""
+    return lambda batch: (row_schema(schema_name), [batch]), whole_batch
 
-    def decode(table: pa.Table) -> pa.RecordBatch:
-        batches = table.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
-    return lambda batch: (schema, [batch]), decode
+def whole_batch(table: pa.Table) -> RecordBatch:
+    """Return a table as one record batch."""
+    import pyarrow as pa
+
+    batches = table.combine_chunks().to_batches()
+    whole: RecordBatch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    return whole
 
 
 class Request:

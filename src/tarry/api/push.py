@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from tarry.api.groups import check_number
+from tarry.api.settings import check_number
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.message.columns import shown
+from tarry.base.printable import shown
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 URL_MAX = 2048

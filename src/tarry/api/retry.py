@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError
-from tarry.message.columns import shown
+from tarry.base.printable import shown
 
 STEPS_MAX = 100
 FACTOR_MAX = 1000.0

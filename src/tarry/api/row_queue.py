@@ -10,8 +10,10 @@ import asyncio
 from tarry.api.local import AnyBroker, OnAccepted
 from tarry.batching.coalescing import fail_futures
 from tarry.batching.submitting import Submitter
-from tarry.message.receipt import Accepted, Receipt
-from tarry.message.rows import ID, Row, to_batch
+from tarry.message.accepted import Accepted
+from tarry.message.receipt import Receipt
+from tarry.message.row_columns import to_batch
+from tarry.message.rows import ID, Row
 
 Entry = tuple[Row, "asyncio.Future[Receipt]"]
 

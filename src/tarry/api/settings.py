@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.printable import shown
+
 Start = Literal["earliest", "latest"]
 """Start of a new group: at the first message that is kept, or behind the last."""
 EARLIEST: Start = "earliest"
@@ -17,6 +20,7 @@ LATEST: Start = "latest"
 STARTS: tuple[Start, ...] = (EARLIEST, LATEST)
 
 TRIES = 16
+QUEUES_MAX = 1024
 
 
 def setting(default: Any, text: str) -> Any:
@@ -74,3 +78,13 @@ class TopicOptions(TypedDict, total=False):
     declared: bool | None
     max_per_second: int | None
     queues: int | None
+
+
+def check_number(name: str, value: object, low: int, high: int, lowest: str) -> None:
+    """Check a number against its bounds.
+
+    Raises:
+        InvalidArgumentError: ``value`` is no whole number from ``low``, which means ``lowest``, to ``high``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidArgumentError(f"{name} is {shown(value)}; allowed: {lowest} to {high}")

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, TarryError, from_wire
 from tarry.base.types import Int64s
-from tarry.message.receipt import OUTCOMES, PLACED
+from tarry.message.accepted import PLACED
+from tarry.message.receipt import OUTCOMES
 
 SCHEDULE_PATH = [b"schedule"]
 STAGE = "bulk-stage"
@@ -56,8 +57,8 @@ class AcceptedAnswer:
 class PlacedAnswer:
     """Answer to a batch with keys or ids that is durable.
 
-    ``placed`` (:data:`tarry.message.receipt.PLACED`) has for each row the place of its message, which is not always the
-    row's own, and its outcome.
+    ``placed`` (:data:`tarry.message.accepted.PLACED`) has for each row the place of its message, which is not always
+    the row's own, and its outcome.
     """
 
     placed: npt.NDArray[np.void]

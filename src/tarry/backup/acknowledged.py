@@ -23,7 +23,8 @@ from tarry.log.file_engine import DIRECTORIES, FileEngine
 from tarry.log.files import OsFiles
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader, list_segments, segment_path
-from tarry.message.schema import RESERVED, SCHEMA, accepted_ms
+from tarry.message.schema import SCHEMA, accepted_ms
+from tarry.message.topics import RESERVED
 from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.journal import Journal
 

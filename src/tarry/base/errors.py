@@ -189,6 +189,12 @@ class ClosedError(UnavailableError):
     code = "closed"
 
 
+class NativeOnlyError(TarryError):
+    """Only the native link does this, and the client speaks HTTP, or lacks what the link needs. Nothing was done."""
+
+    code = "native_only"
+
+
 class LockedError(TarryError):
     """Another broker has this data directory open, or this store."""
 

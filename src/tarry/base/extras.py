@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from tarry.base.errors import NativeOnlyError
+
+
+def install(*requirements: str) -> str:
+    """Return the command that installs distributions of Tarry."""
+    # Not by the names alone: no index of packages has Tarry.
+    words = " ".join(f"'{each}'" if "[" in each else each for each in requirements)
+    return f"pip install --find-links dist {words} (dist: the directory of Tarry's wheels)"
+
 
 def how_to_install(extra: str) -> str:
     """Return the command that installs an extra."""
-    # Not by the name alone: no index of packages has Tarry.
-    return f"pip install '.[{extra}]' in a checkout of Tarry"
+    return install(f"tarry[{extra}]")
+
+
+NATIVE = "tarry-client[native]"
+"""What a client of the native link is installed as."""
+
+
+def needs_native(what: str, address: str) -> NativeOnlyError:
+    """Return the error that ``what`` needs the native link, and that a client of this address speaks HTTP."""
+    return NativeOnlyError(
+        f"{address} is an address of HTTP, which has no way {what}; allowed: an address of the native link, "
+        f"HOST:PORT, with {install(NATIVE)}"
+    )
+
+
+def native_missing(address: object, error: ImportError) -> NativeOnlyError:
+    """Return the error that an address is of the native link, and that something it needs is not installed."""
+    return NativeOnlyError(
+        f"the address {address!r:.300} is of the native link: the module {error.name!r} is not installed; "
+        f"allowed: {install(NATIVE)}, or http://HOST:PORT, an address of the broker's HTTP front"
+    )
+
+
+def not_installed(what: str, error: ImportError) -> str:
+    """Return the text of an error: ``what`` needs a module of Tarry, or another's, that could not be imported."""
+    name = error.name or ""
+    requirement = "tarry" if name.startswith("tarry.") else NATIVE
+    return f"{what} needs the module {name!r}, which is not installed; allowed: {install(requirement)}"
 
 
 def missing_extra(what: str, extra: str, error: ImportError, otherwise: str = "") -> str:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
         def to_pandas(self) -> Any: ...
 
 else:
-    from pyarrow import RecordBatch
+    try:
+        from pyarrow import RecordBatch
+    except ImportError:  # a client without the native link: requests name the type, and none of it is made
+        RecordBatch = object
 
 __all__ = ["RecordBatch"]

@@ -5,18 +5,27 @@ Functions on columns take ``due_ms`` and ``seq`` of the same rows: two arrays of
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+try:
+    import numpy as np
+    import numpy.typing as npt
+except ImportError:  # a client without the native link: requests name these types, and nothing is computed
+    if TYPE_CHECKING:
+        raise
+    np = npt = None
 
-Int64s: TypeAlias = npt.NDArray[np.int64]
-Int32s: TypeAlias = npt.NDArray[np.int32]
-Float64s: TypeAlias = npt.NDArray[np.float64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
-"""One truth value a row."""
-Rows: TypeAlias = npt.NDArray[np.intp]
-"""Numbers of rows in a batch, as NumPy indexes with."""
+if TYPE_CHECKING or np is not None:
+    Int64s: TypeAlias = npt.NDArray[np.int64]
+    Int32s: TypeAlias = npt.NDArray[np.int32]
+    Float64s: TypeAlias = npt.NDArray[np.float64]
+    Mask: TypeAlias = npt.NDArray[np.bool_]
+    """One truth value a row."""
+    Rows: TypeAlias = npt.NDArray[np.intp]
+    """Numbers of rows in a batch, as NumPy indexes with."""
+else:
+    Int64s = Int32s = Float64s = Mask = Rows = Sequence
 
 
 FEW_VALUES = 16

@@ -48,8 +48,10 @@ from tarry.identity.issuers import PublishedIssuer
 from tarry.identity.refusals import Refusals
 from tarry.log.engine import LogEngine
 from tarry.log.files import Files, OsFiles
-from tarry.message.receipt import Accepted, Receipt
-from tarry.message.rows import ID, Row, to_batch
+from tarry.message.accepted import Accepted
+from tarry.message.receipt import Receipt
+from tarry.message.row_columns import to_batch
+from tarry.message.rows import ID, Row
 
 log = logging.getLogger(__name__)
 

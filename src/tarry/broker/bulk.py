@@ -34,7 +34,8 @@ from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.message.admission import MessageLimits, admit
 from tarry.message.bulk import first_seq, job_rows, number_of, prefix_of
-from tarry.message.schema import INTERNAL_TOPIC, Kind, check_topic, chunks, count_topics, is_internal, numbered
+from tarry.message.schema import Kind, chunks, count_topics, numbered
+from tarry.message.topics import INTERNAL_TOPIC, check_topic, is_internal
 from tarry.store import Store, check_claims, remove_staged, stage, staging
 from tarry.store.layout import CANCELLED
 

@@ -29,7 +29,8 @@ from tarry.intake import Command
 from tarry.message import handle
 from tarry.message.bulk import SEQ_MIN
 from tarry.message.receipt import Receipt, id_of
-from tarry.message.schema import INTERNAL_TOPIC, SCHEMA, UNNUMBERED, check_topic, is_internal
+from tarry.message.schema import SCHEMA, UNNUMBERED
+from tarry.message.topics import INTERNAL_TOPIC, check_topic, is_internal
 from tarry.names import NameEntry, Registry, name_of_key, name_of_series
 from tarry.repeat import following, read_state, state_json
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from tarry.api.accounts import QuotaAccount
 from tarry.api.operations import Receive
 from tarry.api.operations.delivery import Subscribe
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.groups import ConsumerGroups, GroupSubscription
 
 

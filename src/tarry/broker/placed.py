@@ -17,7 +17,7 @@ import pyarrow as pa
 from tarry.api.internal_topics import hidden
 from tarry.api.operations import DiscardMessage, FindMessage
 from tarry.api.outcome import Outcome
-from tarry.api.views import PLACED_MESSAGE
+from tarry.api.row_schemas import PLACED_MESSAGE
 from tarry.base.errors import NotFoundError
 from tarry.base.types import Mask
 from tarry.broker.changes import Changes
@@ -25,7 +25,8 @@ from tarry.broker.queries.messages import MessageFinder
 from tarry.groups import ConsumerGroups
 from tarry.message.dead_topics import dead_topic
 from tarry.message.reserved import first_places
-from tarry.message.schema import SCHEMA, check_topic
+from tarry.message.schema import SCHEMA
+from tarry.message.topics import check_topic
 from tarry.names import NameEntry
 from tarry.queue import ReadyLog
 from tarry.queue.search import ReadyPlace, find

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tarry.api.operations import FindOffset, GetQueues, ReadCancellations, ReadQueue
 from tarry.api.operations.queues import Ends
-from tarry.api.views import CANCELLED, QUEUED
+from tarry.api.row_schemas import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError, NotFoundError, OverloadedError
 from tarry.intake import Intake
 from tarry.message.schema import Kind, cancelled_seqs, chunks, concat

@@ -20,8 +20,8 @@ from tarry.broker.commands.schedule_named import ScheduleNamed
 from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import SMALL_BYTES, GroupCommit
+from tarry.message.accepted import Accepted, with_own_handles
 from tarry.message.admission import KeyPolicy, MessageLimits, admit, key_policies
-from tarry.message.receipt import Accepted, with_own_handles
 
 _GROWING = frozenset(type.id for type in (pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.binary_view()))
 """Types of columns whose rows may share what they refer to: small until it is written out."""

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, StaleLeaseError, TarryError
 from tarry.celery.places import QueuePlace
-from tarry.client.consumer import Consumer
 from tarry.client.delivery import Delivery
 from tarry.client.sync import Client
+from tarry.client.way import Consumes
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ class Inbox:
 class _Stream:
     """A place that is consumed, by a thread of its own."""
 
-    def __init__(self, inbox: Inbox, queue: str, place: QueuePlace, consumer: Consumer) -> None:
+    def __init__(self, inbox: Inbox, queue: str, place: QueuePlace, consumer: Consumes) -> None:
         self.queue, self.place, self.is_stopped = queue, place, False
         self.asked_s: float | None = None
         """Since when it waits for its next message; None: it has one, or waits for room."""

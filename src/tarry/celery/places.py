@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tarry.message.schema import encoded_topic
+from tarry.message.topics import encoded_topic
 
 EXCHANGES = "celery.exchange/"
 """Topics of exchanges with temporary queues begin so."""

@@ -15,7 +15,7 @@ from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, check_top
 from tarry.cli.settings import with_settings
 
 if TYPE_CHECKING:
-    from tarry.api.groups import GroupInfo
+    from tarry.api.group_info import GroupInfo
 
 app = typer.Typer(name="group", help="Consumer groups: what they are told, and where they stand.", no_args_is_help=True)
 

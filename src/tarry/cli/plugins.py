@@ -16,6 +16,7 @@ import typer.core
 import typer.main
 
 from tarry.base.errors import NotFoundError
+from tarry.base.extras import install
 from tarry.cli.tls_options import add_tls_options
 
 GROUP = "tarry.commands"
@@ -108,5 +109,4 @@ def _refusal(reason: str) -> Callable[..., None]:
 
 
 def _install(name: str) -> str:
-    # Not by the name of the distribution alone: no index of packages has it.
-    return f"pip install ./packages/{name} in a checkout of Tarry"
+    return install(OURS[name])

@@ -211,8 +211,8 @@ def _of_line(error: InvalidMessageError, before: int, accepted: int) -> InvalidM
 def _batch(fields: Fields, bodies: list[bytes]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from tarry.message.rows import COLUMNS
-    from tarry.message.schema import check_topic
+    from tarry.message.row_columns import COLUMNS
+    from tarry.message.topics import check_topic
 
     kinds = dict(COLUMNS)
     check_topic(fields["topic"])

@@ -14,7 +14,7 @@ from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, check_topic_is_k
 from tarry.cli.settings import with_settings
 
 if TYPE_CHECKING:
-    from tarry.api.groups import TopicInfo
+    from tarry.api.group_info import TopicInfo
 
 app = typer.Typer(name="topic", help="Topics: late messages, order.", no_args_is_help=True)
 

@@ -25,20 +25,21 @@ from tarry.base.errors import ClosedError, TarryError
 from tarry.base.event_loop import settle_future
 from tarry.batching.pacing import SOON_MS, Pace, PacedTurns
 from tarry.client.aio_consumer import AsyncConsumer
-from tarry.client.bulk import CHUNK_ROWS, Progress
+from tarry.client.bulk import Progress
 from tarry.client.connection import BrokerConnection
-from tarry.client.consumer import ConsumeOptions, ReceiveOptions
+from tarry.client.consume_options import ConsumeOptions, ReceiveOptions
 from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery
 from tarry.client.producing import IN_DOUBT, Producer
 from tarry.client.questions import no_answer
-from tarry.client.sync import Client
+from tarry.client.sync import CHUNK_ROWS, Client
 from tarry.link.peer import OnAnswer
 from tarry.link.places import BrokerPlaces
 from tarry.link.tls import ClientTls
-from tarry.message.receipt import Accepted, Receipt
+from tarry.message.accepted import Accepted
+from tarry.message.message import Message
+from tarry.message.receipt import Receipt
 from tarry.message.rows import DUE_MS, Row
-from tarry.message.schema import Message
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -63,6 +64,7 @@ class AsyncClient(AsyncCalls):
         self._timeout_s = timeout
         self._client = Client(address, timeout=timeout, tls=tls, token=token)
         self.address = self._client.address
+        self._native = self._client.native("for AsyncClient")
         self._consuming = ConsumingConnections(self._client.places)
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="tarry-aio")
         self._closed = False
@@ -72,7 +74,7 @@ class AsyncClient(AsyncCalls):
     async def call(self, operation: Operation[R]) -> R:
         """Have the broker carry an operation out; see :class:`tarry.api.calls.AsyncCalls`."""
         self._check_open()
-        return await self._client.carrier.call_async(operation)
+        return await self._native.carrier.call_async(operation)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -116,7 +118,7 @@ class AsyncClient(AsyncCalls):
     async def receive(self, topic: str, *, group: str, **options: Unpack[ReceiveOptions]) -> list[Delivery]:
         """As :meth:`tarry.client.Client.receive`."""
         self._check_open()
-        return await self._client.receiver().receive_async((topic, group), **options)
+        return await self._native.receiver().receive_async((topic, group), **options)
 
     async def flush(self) -> None:
         """As :meth:`tarry.client.Client.flush`."""

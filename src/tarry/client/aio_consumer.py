@@ -15,10 +15,13 @@ from typing import Unpack
 
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
-from tarry.client.consumer import CheckedConsumeOptions, ConsumeOptions, abandon
+from tarry.client.consume_options import CheckedConsumeOptions, ConsumeOptions
+from tarry.client.consumer import abandon, begin_feed
 from tarry.client.consuming import ConsumingConnections
-from tarry.client.delivery import Delivery, DeliveryBatch, reason_of
-from tarry.client.holding import WORK_S, Hand, Holding
+from tarry.client.delivery import Delivery, reason_of
+from tarry.client.delivery_batch import DeliveryBatch
+from tarry.client.holding import Hand, Holding
+from tarry.client.way import WORK_S
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ class AsyncConsumer:
         self._options = CheckedConsumeOptions(**options)
         self._inbox = _Inbox(self._loop)
         self._holding = Holding(self._options.prefetch, _who, self._inbox.tell_lost)
-        self._feed = self._options.feed(connections, topic, group, self._holding, self._inbox.put)
+        self._feed = begin_feed(self._options, connections, (topic, group), self._holding, self._inbox.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
         weakref.finalize(self, abandon, self._feed, self._holding)
 

@@ -29,13 +29,14 @@ from tarry.base.errors import (
 )
 from tarry.client.producing import Submit
 from tarry.link.frames import decode_accepted
+from tarry.message.accepted import Accepted
 from tarry.message.columns import stream_bytes
-from tarry.message.receipt import Accepted, Receipt
-from tarry.message.rows import BODY, ID, Row, columns_of, rows_of, to_batch
-from tarry.message.schema import Message
+from tarry.message.message import Message
+from tarry.message.receipt import Receipt
+from tarry.message.row_columns import columns_of, to_batch
+from tarry.message.rows import BODY, ID, Row, rows_of
 
 CHUNKS_IN_FLIGHT = 4
-CHUNK_ROWS = 16_384
 CHUNK_BYTES = 8 << 20
 OVERLOAD_S, OVERLOAD_S_MAX = 0.05, 1.0
 """The first and the longest pause when the broker is overloaded."""

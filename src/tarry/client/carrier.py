@@ -14,7 +14,8 @@ from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.wire import JSON_BYTES_MAX, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.connection import BrokerConnection
-from tarry.client.questions import Question, encoded
+from tarry.client.encoding import encoded
+from tarry.client.questions import Question
 from tarry.link.frames import FrameKind
 from tarry.link.results import decode_result
 from tarry.message import handle as handles

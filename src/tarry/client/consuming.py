@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import (
     ClosedError,
@@ -28,7 +28,7 @@ from tarry.base.event_loop import answer_future, post
 from tarry.base.types import Int64s
 from tarry.client.background import background_loop
 from tarry.client.connection import BrokerConnection
-from tarry.client.questions import encoded
+from tarry.client.encoding import encoded
 from tarry.client.settling import Settler, Source
 from tarry.client.stream_op import StreamOp
 from tarry.client.unanswered import OnSettled, Unanswered

@@ -34,7 +34,7 @@ from tarry.base.errors import (
 )
 from tarry.base.event_loop import post
 from tarry.client.consuming import ConsumerStream, ConsumingConnections
-from tarry.client.delivery import DeliveryBatch
+from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.forks import Birthplace
 from tarry.client.holding import Holding
 from tarry.client.outages import Outage, outage_of

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from tarry.base.errors import StaleLeaseError
-from tarry.client.delivery import Delivery, DeliveryBatch
+from tarry.client.delivery import Delivery
+from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.settling import Settler
 from tarry.client.stream_op import StreamOp
 
@@ -37,8 +38,6 @@ HELD_S_MAX = 12 * 3600.0
 """A handler that has one batch for longer hangs: its leases end."""
 PUSH_SHARE = 4
 """Acks are sent at once when a share of 1/4 of the window has been worked through."""
-WORK_S = 30.0
-"""Seconds that closing waits for messages that are worked on in ``with`` blocks."""
 LEFT = "its consumer's loop was left before it was settled"
 GONE_S = -math.inf
 

@@ -13,9 +13,11 @@ from tarry.base.errors import InvalidMessageError, TarryError
 from tarry.batching.coalescing import Batch, Coalescer, Pacing, copy_of
 from tarry.link.frames import decode_accepted
 from tarry.link.peer import OnAnswer
+from tarry.message.accepted import Accepted
 from tarry.message.columns import stream_bytes
-from tarry.message.receipt import Accepted, Receipt
-from tarry.message.rows import BODY, ID, Row, to_batch
+from tarry.message.receipt import Receipt
+from tarry.message.row_columns import to_batch
+from tarry.message.rows import BODY, ID, Row
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from tarry.api.wire import encode_json
-from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError, UnauthenticatedError, UnavailableError
+from tarry.base.errors import ClosedError, TarryError, UnauthenticatedError, UnavailableError
 from tarry.base.event_loop import post
+from tarry.client.encoding import encoded
 from tarry.link.frames import FrameKind, Pairs, decode_rows
 from tarry.link.peer import LinkPeer, OnAnswer
 
@@ -32,18 +32,6 @@ PAUSE_S = 0.05
 def no_answer(address: str, timeout_s: float | None, of_it: str = "") -> UnavailableError:
     """Return the error that an answer did not come in time; ``of_it``: what that means for what was asked."""
     return UnavailableError(f"no answer from the broker at {address} within {timeout_s} s{of_it}")
-
-
-def encoded(body: Any) -> bytes:
-    """Return the JSON of a request.
-
-    Raises:
-        InvalidArgumentError: there is none.
-    """
-    try:
-        return encode_json(body)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{body!r:.80} cannot be sent: {error}") from error
 
 
 class Question:

@@ -11,9 +11,11 @@ from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.client.connection import BrokerConnection
-from tarry.client.consumer import ReceiveOptions, check_count, check_seconds, held_by
-from tarry.client.delivery import Delivery, DeliveryBatch
-from tarry.client.questions import Question, encoded
+from tarry.client.consume_options import ReceiveOptions, check_count, check_seconds, held_by
+from tarry.client.delivery import Delivery
+from tarry.client.delivery_batch import DeliveryBatch
+from tarry.client.encoding import encoded
+from tarry.client.questions import Question
 from tarry.client.settling import Settler, Source
 from tarry.client.stream_op import StreamOp
 from tarry.client.unanswered import Unanswered

@@ -19,7 +19,7 @@ import numpy as np
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
 from tarry.base.types import Int64s
-from tarry.client.delivery import DeliveryBatch
+from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.stream_op import StreamOp
 from tarry.link.frames import LEASES_MAX
 

@@ -15,30 +15,30 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from tarry.api.calls import Calls
 from tarry.api.operation import Operation
-from tarry.base.errors import InvalidArgumentError, TarryError
-from tarry.client.bulk import CHUNK_ROWS, BulkSender, Chunks, Progress, batches_of
-from tarry.client.carrier import Carrier
-from tarry.client.connection import BrokerConnection
-from tarry.client.consumer import ConsumeOptions, Consumer, ReceiveOptions, check_seconds
-from tarry.client.consuming import ConsumingConnections
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.extras import native_missing, needs_native
+from tarry.client.consume_options import ConsumeOptions, ReceiveOptions, check_seconds
 from tarry.client.delivery import Delivery
-from tarry.client.holding import WORK_S
-from tarry.client.producing import IN_DOUBT, Producer
-from tarry.client.questions import no_answer
-from tarry.client.received import ClientReceiver
-from tarry.link.address import BrokerAddress
-from tarry.link.credentials import AdminTokenNotice
-from tarry.link.places import BrokerPlaces
+from tarry.client.http.address import is_http
+from tarry.client.way import WORK_S, Consumes, Way
 from tarry.link.tls import ClientTls
-from tarry.message.receipt import Accepted, Receipt
+from tarry.message.message import Message
+from tarry.message.receipt import Receipt
 from tarry.message.rows import Row
-from tarry.message.schema import Message
+
+if TYPE_CHECKING:
+    from tarry.client.bulk import Progress
+    from tarry.client.native import NativeWay
+    from tarry.link.address import BrokerAddress
+    from tarry.link.places import BrokerPlaces
+    from tarry.message.accepted import Accepted
+
+CHUNK_ROWS = 16_384
+"""Most rows of a chunk of :meth:`Client.schedule_batch`."""
 
 R = TypeVar("R")
 
@@ -59,55 +59,35 @@ class Client(Calls):
         """Make a client; it connects when first used.
 
         Args:
-            address: HOST:PORT, unix:PATH, or tls://HOST:PORT; several with commas between them, of a broker that
-                another machine may take over; or what was parsed.
+            address: HOST:PORT, unix:PATH, or tls://HOST:PORT of the native link; http://HOST:PORT or
+                https://HOST:PORT of the HTTP front, for which pyarrow need not be there; several with commas between
+                them, of a broker that another machine may take over; or what was parsed.
             timeout: how many seconds a call waits for its answer.
             tls: whom to trust, and what to show; None: by ``address``, with the files that the environment names.
             token: shows a broker that asks who the client is; None: what :mod:`tarry.link.credentials` finds.
 
         Raises:
             InvalidArgumentError: ``address`` is none, or a file is not what it should be.
+            NativeOnlyError: it is of the native link, for which something is not installed.
         """
         if timeout is None:
             raise InvalidArgumentError("timeout is None; allowed: a number of seconds")
         check_seconds("timeout", timeout)
-        self._timeout_s = timeout
-        self.places = BrokerPlaces.of(address, tls, token, AdminTokenNotice())
-        """The broker's places, and the ways to reach them."""
-        self.places.check()
-        self.address = self.places.text
-        # Each has one of its own: a client is not read while it has too much under way, and calls may take long.
-        self._connection = BrokerConnection(self.places)
-        self._calls = BrokerConnection(self.places)
-        self._receiving = BrokerConnection(self.places)
-        self._consuming = ConsumingConnections(self.places)
-        self.carrier = Carrier(self._calls, timeout)
-        """Carries operations to the broker."""
-        self._producer: Producer[Future[Receipt]] = Producer(self._connection.submit, _resolve)
-        self._receiver: ClientReceiver | None = None
+        self._way = way_to(address, timeout, tls, token)
+        self.address = self._way.address
         self._lock = threading.Lock()
-        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._closed = False
         _open_clients.add(self)
-        for connection in (self._connection, self._calls, self._receiving):
-            # Else the loop would keep the connections of a client that was forgotten.
-            weakref.finalize(self, connection.close).atexit = False
 
     def call(self, operation: Operation[R]) -> R:
         """Have the broker carry an operation out; see :class:`tarry.api.calls.Calls`."""
-        return self.carrier.call(operation)
+        return self._way.call(operation)
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
     def _schedule(self, row: Row) -> Receipt:
         """Schedule a message; calls of several threads share a round trip."""
-        future: Future[Receipt] = Future()
-        self._producer.add(row, future)
-        self._producer.pump()
-        try:
-            return future.result(self._timeout_s)
-        except FutureTimeoutError:
-            raise no_answer(self.address, self._timeout_s, IN_DOUBT) from None
+        return self._way.schedule(row)
 
     def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
         """Schedule messages, or dicts with the arguments of :meth:`schedule`; return receipts, in order.
@@ -120,9 +100,7 @@ class Client(Calls):
             InvalidMessageError: ``row`` is the place of the bad message. Its chunk was not accepted, those before were.
             OverloadedError, DiskFullError, UnavailableError: as for :meth:`schedule_batch`.
         """
-        chunks = Chunks(messages)
-        BulkSender(self._connection.submit, chunks.accept, self._timeout_s).send(chunks)
-        return chunks.receipts()
+        return self._way.schedule_many(messages)
 
     def schedule_batch(
         self, data: Any, *, chunk_rows: int = CHUNK_ROWS, progress: Progress | None = None
@@ -146,22 +124,21 @@ class Client(Calls):
                 some after it may have been.
             OverloadedError, DiskFullError: not now; as above.
             UnavailableError: no answer: the rows that the text names may or may not have been accepted.
+            NativeOnlyError: the address is of HTTP.
         """
-        return BulkSender(self._connection.submit, progress, self._timeout_s).send(batches_of(data, chunk_rows))
+        return self._way.schedule_batch(data, chunk_rows=chunk_rows, progress=progress)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
-    def consume(self, topic: str, *, group: str, **options: Unpack[ConsumeOptions]) -> Consumer:
+    def consume(self, topic: str, *, group: str, **options: Unpack[ConsumeOptions]) -> Consumes:
         """Messages of ``topic`` for ``group``, as they fall due; iterate over it.
 
         Args:
             options: prefetch, lease, timeout, auto_ack, start, broadcast: see
-                :class:`tarry.client.consumer.ConsumeOptions` and :class:`tarry.client.consumer.HoldOptions`.
+                :class:`tarry.client.consume_options.ConsumeOptions` and
+                :class:`tarry.client.consume_options.HoldOptions`.
         """
-        self._connection.check_open()
-        consumer = Consumer(self._consuming, topic, group, **options)
-        self._consumers.add(consumer)
-        return consumer
+        return self._way.consume(topic, group, **options)
 
     def receive(self, topic: str, *, group: str, **options: Unpack[ReceiveOptions]) -> list[Delivery]:
         """Receive up to ``max_messages`` ready messages, or none; wait up to ``wait`` seconds for the first.
@@ -170,20 +147,13 @@ class Client(Calls):
 
         Args:
             options: max_messages, wait, lease, start, broadcast: see
-                :class:`tarry.client.consumer.ReceiveOptions` and :class:`tarry.client.consumer.HoldOptions`.
+                :class:`tarry.client.consume_options.ReceiveOptions` and
+                :class:`tarry.client.consume_options.HoldOptions`.
 
         Raises:
             QuotaExceededError: the identity has received, or filtered, too much. It has no message for it: try again.
         """
-        return self.receiver().receive((topic, group), **options)
-
-    def receiver(self) -> ClientReceiver:
-        """Return what receives for this client, and settles that."""
-        with self._lock:
-            self._connection.check_open()
-            if self._receiver is None:
-                self._receiver = ClientReceiver(self._receiving, self._timeout_s)
-            return self._receiver
+        return self._way.receive(topic, group, **options)
 
     def flush(self) -> None:
         """Wait until the acks of what :meth:`receive` gave are durable.
@@ -191,8 +161,7 @@ class Client(Calls):
         Raises:
             StaleLeaseError, UnavailableError: some were not settled; those messages come again.
         """
-        if self._receiver is not None:
-            self._receiver.flush()
+        self._way.flush()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -206,16 +175,7 @@ class Client(Calls):
             if self._closed:
                 return
             self._closed = True
-        if self._connection.birthplace.is_elsewhere:
-            return  # all that is open is the parent's
-        for consumer in list(self._consumers):
-            consumer.close(work_s)
-        if self._receiver is not None:
-            self._receiver.close()
-        self._producer.close()
-        self._receiving.close()
-        self._calls.close()
-        self._connection.close()
+        self._way.close(work_s)
 
     def __enter__(self) -> Client:
         return self
@@ -227,16 +187,43 @@ class Client(Calls):
 
     def _fail(self, error: BaseException, work_s: float) -> None:
         """Fail what consumers had in hand and not settled, for this error."""
-        for consumer in list(self._consumers):
-            consumer.fail(error, work_s)
+        self._way.fail(error, work_s)
+
+    # -- what is of the native link alone ------------------------------------------------------------------------------
+
+    @property
+    def places(self) -> BrokerPlaces:
+        """The broker's places, and the ways to reach them."""
+        return self.native("to share its places").places
+
+    def native(self, what: str) -> NativeWay:
+        """Return the native link.
+
+        Raises:
+            NativeOnlyError: this client speaks HTTP, so that it cannot do ``what``.
+        """
+        if is_http(self.address):
+            raise needs_native(what, self.address)
+        way: Any = self._way
+        native: NativeWay = way
+        return native
 
 
-def _resolve(answers: list[tuple[Future[Receipt], Receipt | TarryError]]) -> None:
-    for future, answer in answers:
-        if isinstance(answer, TarryError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+def way_to(
+    address: str | BrokerAddress | BrokerPlaces, timeout_s: float, tls: ClientTls | None, token: str | None
+) -> Way:
+    """Return the way to a broker; raises as :class:`Client`."""
+    if is_http(address):
+        from tarry.client.http.way import HttpWay
+
+        return HttpWay(address, timeout_s, tls, token)
+    try:
+        from tarry.client.native import NativeWay
+        from tarry.link.credentials import AdminTokenNotice
+        from tarry.link.places import BrokerPlaces
+    except ImportError as error:
+        raise native_missing(address, error) from error
+    return NativeWay(BrokerPlaces.of(address, tls, token, AdminTokenNotice()), timeout_s)
 
 
 # All of them are the parent's.

@@ -9,7 +9,7 @@ from typing import Any
 from tarry.base.errors import InvalidArgumentError
 from tarry.django.compat import InvalidTaskBackend
 from tarry.link.places import BrokerPlaces
-from tarry.message.schema import TOPIC_ALLOWED, is_topic
+from tarry.message.topics import TOPIC_ALLOWED, is_topic
 
 ATTEMPTS_MAX = 100
 """So often a worker may be lost at one task, at most."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarry.message.schema import encoded_topic
+from tarry.message.topics import encoded_topic
 
 GROUP = "django"
 """The group by which all workers share a topic."""

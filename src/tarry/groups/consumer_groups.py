@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.groups import GroupInfo, GroupSettings, TopicInfo, TopicSettings
+from tarry.api.group_info import GroupInfo, TopicInfo
+from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.retry import parse_retry
 from tarry.api.settings import EARLIEST, LATEST, STARTS, Start
 from tarry.base.clock import Clock
@@ -32,7 +33,7 @@ from tarry.groups.settings_file import SettingsFile
 from tarry.log.files import Files
 from tarry.message.dead_topics import is_dead_topic
 from tarry.message.filter import EVERYTHING, check_meant
-from tarry.message.schema import RESERVED, check_topic
+from tarry.message.topics import RESERVED, check_topic
 from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 

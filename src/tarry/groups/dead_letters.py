@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.groups import INT32_MAX, check_number
-from tarry.api.views import DEAD_LETTER
+from tarry.api.groups import INT32_MAX
+from tarry.api.row_schemas import DEAD_LETTER
+from tarry.api.settings import check_number
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
 from tarry.base.types import Int64s
@@ -57,7 +58,7 @@ class DeadLetters:
         return listing is None or listing.group.state_of(offset)["state"] != "settled"
 
     def page(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
-        """Return up to ``limit`` dead letters (:data:`tarry.api.views.DEAD_LETTER`), oldest first.
+        """Return up to ``limit`` dead letters (:data:`tarry.api.row_schemas.DEAD_LETTER`), oldest first.
 
         They lie behind offset ``after``.
         """

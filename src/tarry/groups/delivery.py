@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tarry.api.accounts import charge_handed
 from tarry.api.quotas import DELAY_S_MAX
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.base.types import Int32s, Int64s, extremes
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.group_state import GroupState

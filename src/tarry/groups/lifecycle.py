@@ -21,7 +21,7 @@ from tarry.groups.registry import GroupRegistry
 from tarry.groups.services import GroupServices, ScheduleRows
 from tarry.groups.settings_file import SettingsFile
 from tarry.message.dead_topics import DEAD_LETTER_GROUP
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog

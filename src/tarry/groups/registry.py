@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tarry.api.bounds import GROUP
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.groups.control import GroupControl
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 from tarry.queue.entries import JournalEntry
 
 

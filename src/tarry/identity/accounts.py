@@ -29,7 +29,7 @@ from tarry.base.token_bucket import TokenBucket
 from tarry.identity.rates import Rates
 from tarry.identity.rights import Rights
 from tarry.message.receipt import TopicPending
-from tarry.message.schema import is_internal
+from tarry.message.topics import is_internal
 
 COUNT_S = 1.0
 """Seconds for which a count of what is there holds."""

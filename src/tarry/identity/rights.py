@@ -17,7 +17,7 @@ from tarry.api.needs import OF_THE_BROKER, OF_TOPICS, Right
 from tarry.base.bounded_cache import BoundedCache
 from tarry.identity.derived import Derived, derived
 from tarry.identity.grants import ANY, Grant
-from tarry.message.schema import is_internal
+from tarry.message.topics import is_internal
 
 DECISIONS_MAX = 4096
 _READING = (Right.CONSUME, Right.BROWSE, Right.LOOK)

@@ -35,7 +35,7 @@ from tarry.base.config import Config
 from tarry.base.errors import TarryError
 from tarry.identity.checks import body_bytes_of, check_request, check_rows, topics_of, visible
 from tarry.identity.principal import Principal
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 
 R = TypeVar("R")
 SHARES = 2

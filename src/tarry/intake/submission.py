@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tarry.base.errors import TarryError
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 from tarry.message.schema import UNNUMBERED
 
 NO_ROWS = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in UNNUMBERED], schema=UNNUMBERED)

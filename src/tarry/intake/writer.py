@@ -16,7 +16,7 @@ from tarry.intake.submission import NO_ROWS, Submission, WriteBatch
 from tarry.log import frame
 from tarry.log.files import TRY_AGAIN, Buffer, not_now
 from tarry.message import handle
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 from tarry.message.schema import concat, count_topics, kinds_of, numbered
 
 FRAME_ROWS = 4096

@@ -18,7 +18,7 @@ from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, encode_e
 from tarry.base.arrow_messages import refuse_compressed
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 30

@@ -27,21 +27,13 @@ from tarry.base.delay import (
     parse_levels,
 )
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, MessageTooLargeError
+from tarry.base.printable import shown
 from tarry.base.types import extremes
-from tarry.message.columns import (
-    cast,
-    check_lengths,
-    check_memory,
-    check_not_empty,
-    in_ms,
-    integers,
-    no_nulls,
-    plain,
-    shown,
-)
+from tarry.message.columns import cast, check_lengths, check_memory, check_not_empty, in_ms, integers, no_nulls, plain
 from tarry.message.options import OPTIONS, STORED_AS, Option, OptionKind
 from tarry.message.properties import check_properties, with_property
-from tarry.message.schema import INTERNAL_TOPIC, TOPIC_ALLOWED, UNNUMBERED, absent, is_internal, is_topic
+from tarry.message.schema import UNNUMBERED, absent
+from tarry.message.topics import INTERNAL_TOPIC, TOPIC_ALLOWED, is_internal, is_topic
 from tarry.repeat import Repeat, first_due, parse, to_json
 
 

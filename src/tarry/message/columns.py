@@ -192,9 +192,3 @@ def in_ms(column: pa.Array, name: str) -> pa.Array:
         whole, rest = np.divmod(values, _PER_MS[unit])
         values = whole + (rest > 0)
     return pa.array(values, pa.int64())
-
-
-def shown(value: object, most: int = 80) -> str:
-    """Return a value for an error text: quoted, and cut if it is long."""
-    text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

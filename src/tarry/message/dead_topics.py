@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from tarry.message.schema import DEAD_LETTERS, is_topic
+from tarry.message.topics import DEAD_LETTERS, is_topic
 
 PREFIX = DEAD_LETTERS
 DEAD_LETTER_GROUP = "tarry.dead"

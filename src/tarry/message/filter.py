@@ -41,8 +41,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.printable import shown
 from tarry.base.types import Mask
-from tarry.message.columns import shown
 from tarry.message.filter_sql import SqlFilter
 from tarry.message.reserved import ONLY, values_of
 

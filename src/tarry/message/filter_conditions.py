@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.message.columns import shown
+from tarry.base.printable import shown
 
 NESTING_MAX = 20
 """Depth of nested parentheses.

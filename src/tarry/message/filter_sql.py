@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.message.columns import shown
+from tarry.base.printable import shown
 from tarry.message.filter_conditions import GRAMMAR, translate
 
 EVALUATION_S_MAX = 5.0

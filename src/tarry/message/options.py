@@ -1,9 +1,9 @@
 """One table of a message's options: all but its topic, body and due time. Imports nothing slow.
 
 A new option is a row of :data:`OPTIONS`, its name in :class:`MessageOptions` (for editors and type checkers), and a
-field of :class:`tarry.message.schema.Message`. The arguments of ``schedule``, the columns of batches, REST's fields and
-headers, ``tarry send``, the console's form, Spark's columns and docs/message-options.md are made of the table, or held
-against it by a test. An option that is stored as a reserved property changes no format on disk or on the wire.
+field of :class:`tarry.message.message.Message`. The arguments of ``schedule``, the columns of batches, REST's fields
+and headers, ``tarry send``, the console's form, Spark's columns and docs/message-options.md are made of the table, or
+held against it by a test. An option that is stored as a reserved property changes no format on disk or on the wire.
 """
 
 from __future__ import annotations

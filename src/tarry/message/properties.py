@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.errors import InvalidMessageError, MessageTooLargeError
+from tarry.base.printable import shown
 from tarry.base.types import Int64s
-from tarry.message.columns import is_text, lengths_of, shown
-from tarry.message.schema import PROPERTIES, RESERVED, no_properties
+from tarry.message.columns import is_text, lengths_of
+from tarry.message.schema import PROPERTIES, no_properties
+from tarry.message.topics import RESERVED
 
 
 def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, exempt: Sequence[str] = ()) -> pa.Array:

@@ -1,4 +1,4 @@
-"""One message as a tuple of values, checked where that is cheap; and many of them as columns.
+"""One message as a tuple of values, checked where that is cheap. Imports nothing slow.
 
 A relative delay stays one (``delay_ms``), and a delay level a level: the broker's clock and table resolve them, so that
 a client whose clock is wrong still gets the delay it asked for. Everything that would make Arrow refuse a whole batch
@@ -7,17 +7,15 @@ of other callers' messages is refused here, by ``values``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final, Unpack, cast
 
-import pyarrow as pa
-
 from tarry.base.delay import Delay
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError, MessageTooLargeError
-from tarry.message.options import INT32_MAX, OPTIONS, MessageOptions, Option, OptionKind
-from tarry.message.schema import PROPERTIES, Message
+from tarry.message.message import Message
+from tarry.message.options import OPTIONS, MessageOptions, Option, OptionKind
 from tarry.message.values import (
     as_bytes,
     check_topic_name,
@@ -31,25 +29,11 @@ from tarry.message.values import (
 )
 
 Row = tuple[str, bytes, int | None, int | None, str | None, *tuple[Any, ...]]
-"""Values of :data:`COLUMNS` in that order; or of the first :data:`SHORT`, if the others are None."""
+"""Values of :data:`COLUMN_NAMES` in that order; or of the first :data:`SHORT`, if the others are None."""
 
-_TYPES = {
-    OptionKind.TEXT: pa.string(),
-    OptionKind.WHOLE: pa.int32(),
-    OptionKind.DURATION: pa.int64(),
-    OptionKind.CHOICE: pa.string(),
-    OptionKind.TEXTS: PROPERTIES,
-    OptionKind.RULE: pa.string(),
-}
-COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
-    ("topic", pa.string()),
-    ("body", pa.binary()),
-    ("due_ms", pa.int64()),
-    ("delay_ms", pa.int64()),
-    *((option.column, pa.int64() if option.high > INT32_MAX else _TYPES[option.kind]) for option in OPTIONS),
-    ("delay_level", pa.int32()),
-)
-PLACES = {name: place for place, (name, _) in enumerate(COLUMNS)}
+COLUMN_NAMES = ("topic", "body", "due_ms", "delay_ms", *(option.column for option in OPTIONS), "delay_level")
+"""Columns of a row; :data:`tarry.message.row_columns.COLUMNS` has their types."""
+PLACES = {name: place for place, name in enumerate(COLUMN_NAMES)}
 """Places in a row, by the names of columns."""
 BODY: Final = 1
 DUE_MS: Final = 2
@@ -58,7 +42,6 @@ ID: Final = 4
 SHORT: Final = 5
 """Most messages say no more: a producer of many single messages notices the difference."""
 
-_ALWAYS = ("topic", "body")
 _BODY_MAX = 1 << 30
 
 
@@ -102,7 +85,7 @@ def _full_row(row: Row, options: Mapping[str, Any]) -> Row:
         if place in _ABOUT_KEYS and options.get("key") is None:
             raise InvalidArgumentError(f"{name} {value!r} without a key; allowed: with a key")
         if cells is None:
-            cells = [*row, *_NONES] if len(row) == SHORT else [*row]
+            cells = [*row, *NONES] if len(row) == SHORT else [*row]
         cells[place] = checked
     # A column that nobody needs costs the broker time, so a message that says nothing keeps its short row.
     return row if cells is None else cast(Row, tuple(cells))
@@ -129,7 +112,7 @@ def _check_of(option: Option) -> Callable[[Any], Any]:
 
 _ABOUT_KEYS = (PLACES["on_key"], PLACES["if_seq"])
 _CHECKS = {option.name: (PLACES[option.column], _check_of(option)) for option in OPTIONS}
-_NONES = (None,) * (len(COLUMNS) - SHORT)
+NONES = (None,) * (len(COLUMN_NAMES) - SHORT)
 
 
 def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime | int | None) -> Row:
@@ -142,11 +125,11 @@ def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime 
     due_ms, delay_ms, level = when(delay, due)
     if level is None:
         return (topic, body, due_ms, delay_ms, None)
-    return cast(Row, (topic, body, due_ms, delay_ms, None, *_NONES[1:], level))
+    return cast(Row, (topic, body, due_ms, delay_ms, None, *NONES[1:], level))
 
 
 def row_of(message: Message | Mapping[str, Any]) -> Row:
-    """Return the row of a :class:`~tarry.message.schema.Message`, or of a dict.
+    """Return the row of a :class:`~tarry.message.message.Message`, or of a dict.
 
     A dict has the arguments of ``schedule``; or ``due_ms``, ``delay_ms``, ``ttl_ms`` instead of those without ``_ms``.
     """
@@ -183,7 +166,7 @@ def _arguments(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_cells(row: Row, cells: Mapping[str, Any]) -> Row:
     """Return a short row with values of more columns, by their names, which the caller has checked."""
-    whole: list[Any] = [*row, *_NONES]
+    whole: list[Any] = [*row, *NONES]
     for name, value in cells.items():
         whole[PLACES[name]] = value
     return cast(Row, tuple(whole))
@@ -198,29 +181,3 @@ def rows_of(messages: Iterable[Message | Mapping[str, Any]]) -> Iterable[Row]:
             raise error.of_row(place) from error
         except InvalidArgumentError as error:
             raise InvalidMessageError(str(error), row=place) from error
-
-
-def columns_of(rows: Sequence[Row]) -> list[str]:
-    """Return the names of the columns that some row uses."""
-    columns = zip(COLUMNS, _cells(rows), strict=False)
-    return [name for (name, _), cells in columns if name in _ALWAYS or cells.count(None) < len(cells)]
-
-
-def to_batch(rows: Sequence[Row], names: Collection[str] | None = None) -> pa.RecordBatch:
-    """Return messages as columns for the broker: those of ``names``, or those that some message uses."""
-    kept, arrays = [], []
-    for (name, kind), cells in zip(COLUMNS, _cells(rows, whole=names is not None), strict=False):
-        if (name in _ALWAYS or cells.count(None) < len(cells)) if names is None else name in names:
-            kept.append(name)
-            arrays.append(pa.array(cells, kind))
-    return pa.RecordBatch.from_arrays(arrays, names=kept)
-
-
-def _cells(rows: Sequence[Row], *, whole: bool = False) -> list[tuple[Any, ...]]:
-    """By column; without those behind :data:`SHORT` where no row has them, unless ``whole``."""
-    if not whole:
-        try:
-            return list(zip(*rows, strict=True))
-        except ValueError:
-            pass  # of both lengths; to ask each for its own takes as long as the rest of this
-    return list(zip(*(row if len(row) > SHORT else (*row, *_NONES) for row in rows), strict=True))

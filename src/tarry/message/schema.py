@@ -1,20 +1,17 @@
 """The message: one Arrow schema for the whole system.
 
-Batches of columns move through the core. :class:`Message` exists for producers who send one at a time and for
-consumers; :func:`rows_to_batch` turns many into columns at once. What producers send is checked at the only way in,
-:func:`tarry.message.admission.admit`.
+Batches of columns move through the core. :class:`~tarry.message.message.Message` exists for producers who send one at a
+time and for consumers; :func:`rows_to_batch` turns many into columns at once. What producers send is checked at the
+only way in, :func:`tarry.message.admission.admit`.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import lru_cache, reduce
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.errors import InvalidMessageError
+from tarry.base.printable import shown
 from tarry.base.types import Int64s
-from tarry.message.columns import shown, without_nulls
+from tarry.message.columns import without_nulls
+from tarry.message.message import Message
+from tarry.message.topics import OWN_TOPICS
 
 
 class Kind(IntEnum):
@@ -63,72 +63,10 @@ SCHEMA = pa.schema(
 UNNUMBERED = pa.schema(list(SCHEMA)[1:])
 """Schema of :func:`tarry.message.admission.admit`: before the intake has assigned ``seq``."""
 
-RESERVED = "tarry."
-"""Names of properties that begin so are Tarry's own."""
-
-TOPIC_PATTERN = r"^[A-Za-z0-9._%|/-]{1,255}$"
-TOPIC_ALLOWED = "1 to 255 of A-Z a-z 0-9 . _ % | / -"
-DEAD_LETTERS = "%DLQ%"
-"""Topics of dead letters begin so: see :mod:`tarry.message.dead_topics`."""
-OWN_TOPICS = (RESERVED, DEAD_LETTERS + RESERVED)
-"""Topics that begin so are Tarry's own, those of their dead letters included."""
-INTERNAL_TOPIC = f"names that begin with {' or '.join(OWN_TOPICS)} are Tarry's own; allowed: other names"
-_TOPIC = re.compile(TOPIC_PATTERN)
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message as a producer writes it, its due time resolved. ``ttl_ms`` counts from acceptance."""
-
-    topic: str
-    body: bytes
-    due_ms: int
-    id: str | None = None
-    key: str | None = None
-    tag: str | None = None
-    properties: Mapping[str, str] | None = None
-    ttl_ms: int | None = None
-    tries: int | None = None
-    on_key: str | None = None
-    if_seq: int | None = None
-    repeat: str | None = None
-    order_key: str | None = None
-    late: str | None = None
-
-
-@lru_cache(maxsize=1024)
-def encoded_topic(name: str) -> str:
-    """Return a name with each character percent-encoded that a topic cannot have.
-
-    It may still be too long for one.
-    """
-    return quote(name, safe="._%|/-").replace("~", "%7E")
-
-
-def is_topic(name: str) -> bool:
-    """Return whether a topic may have this name."""
-    return bool(_TOPIC.match(name)) and not name.endswith("\n")
-
-
-def is_internal(topic: str) -> bool:
-    """Return whether a topic is Tarry's own, made and consumed by fronts and never by their clients."""
-    return topic.startswith(OWN_TOPICS)
-
 
 def in_own_topics(topics: pa.Array) -> pa.Array:
     """Mark topics that are Tarry's own, for many at a time."""
     return reduce(pc.or_, (pc.starts_with(topics, prefix) for prefix in OWN_TOPICS))
-
-
-def check_topic(topic: str) -> str:
-    """``topic`` itself, when its name is allowed.
-
-    Raises:
-        InvalidMessageError: otherwise.
-    """
-    if not isinstance(topic, str) or not is_topic(topic):
-        raise InvalidMessageError(f"topic {topic!r} is not a topic name; allowed: {TOPIC_ALLOWED}")
-    return topic
 
 
 def rows_to_batch(messages: Sequence[Message]) -> pa.RecordBatch:

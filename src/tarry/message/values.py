@@ -13,7 +13,7 @@ from typing import Any
 
 from tarry.base.delay import Delay, DelayLevel, datetime_ms, due_from_delay, parse_duration_ms
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError, TarryError
-from tarry.message.schema import INTERNAL_TOPIC, check_topic, is_internal
+from tarry.message.topics import INTERNAL_TOPIC, check_topic, is_internal
 
 _INT64 = 1 << 63
 _INT32 = 1 << 31

@@ -22,7 +22,6 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate
 
-import numpy as np
 from cronsim import CronSimError
 
 from tarry.repeat.cron_fields import CronFields
@@ -83,6 +82,8 @@ class LocalTimes:
 
     def closer_than(self, least_s: float) -> bool:
         """Return whether two matches are ever less than ``least_s`` seconds apart."""
+        import numpy as np  # the broker's alone: a client may have none
+
         hours, minutes = np.array(self._hours) * 3600, np.array(self._minutes) * 60
         times = np.add.outer(np.add.outer(hours, minutes), np.array(self._seconds)).ravel()
         if len(times) > 1 and int(np.diff(times).min()) < least_s:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.client.consumer import CheckedConsumeOptions, HoldOptions, check_count, check_seconds
+from tarry.client.consume_options import CheckedConsumeOptions, HoldOptions, check_count, check_seconds
 from tarry.client.delivery import Delivery
-from tarry.message.schema import Message
+from tarry.message.message import Message
 from tarry.worker.bodies import Decode, decoder_of
 from tarry.worker.outcomes import RetryRules
 

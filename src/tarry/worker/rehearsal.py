@@ -20,8 +20,9 @@ from tarry.api.calls import AsyncCalls, Calls
 from tarry.api.consuming import Subscription
 from tarry.api.operation import Operation
 from tarry.base.errors import InvalidArgumentError
-from tarry.client.consumer import lease_ms_of
-from tarry.client.delivery import Delivery, DeliveryBatch
+from tarry.client.consume_options import lease_ms_of
+from tarry.client.delivery import Delivery
+from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.stream_op import StreamOp
 from tarry.message.receipt import Receipt
 from tarry.message.rows import Row

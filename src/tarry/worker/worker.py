@@ -23,7 +23,7 @@ from tarry.api.calls import AsyncCalls, Calls
 from tarry.base.errors import ClosedError, InvalidArgumentError
 from tarry.base.stop_signals import StopSignals
 from tarry.client import AsyncClient, Client, ClientTls
-from tarry.client.consumer import check_seconds
+from tarry.client.consume_options import check_seconds
 from tarry.worker import lifespans
 from tarry.worker.figures import HandlerFigures
 from tarry.worker.handler import Handler, HandlerOptions, Middleware

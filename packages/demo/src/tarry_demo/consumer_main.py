@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tarry.base.errors import TarryError
 from tarry.base.placement import shorten_turns
-from tarry.client import Client, Consumer
+from tarry.client import Client, Consumes
 
 REPORT_S = 0.25
 END_S = 60.0
@@ -43,7 +43,7 @@ class TopicConsumer(threading.Thread):
 
     def __init__(self, client: Client, topic: str, group: str) -> None:
         super().__init__(name=f"consume-{topic}", daemon=True)
-        self._consumer: Consumer = client.consume(topic, group=group)
+        self._consumer: Consumes = client.consume(topic, group=group)
         self._cells = array("q")
         self.error: Exception | None = None
 

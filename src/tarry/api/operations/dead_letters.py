@@ -14,7 +14,6 @@ from annotated_types import Ge, Le, MaxLen
 from tarry.api.needs import OnTopic, Right
 from tarry.api.operation import Action, Int64, Natural, Operation, Rows, int64s, named, one_batch
 from tarry.api.operations.messages import HANDLES_MAX
-from tarry.api.views import DEAD_LETTER
 from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
 
@@ -31,11 +30,11 @@ class ListDeadLetters(Operation[RecordBatch]):
     ``after``: list those behind this offset. To turn the page, give the last one's.
 
     Returns:
-        :data:`tarry.api.views.DEAD_LETTER`: the columns of a message, ``offset``, and ``attempt``: the number of
+        :data:`tarry.api.row_schemas.DEAD_LETTER`: the columns of a message, ``offset``, and ``attempt``: the number of
         times that it was handed out. Its properties "tarry.dead.cause" and others say why it is there.
     """
 
-    wire = Rows("dead-letters", *one_batch(DEAD_LETTER), DEAD_LETTER)
+    wire = Rows("dead-letters", *one_batch("DEAD_LETTER"), "DEAD_LETTER")
     needs = OnTopic(Right.BROWSE)
     topic: str
     group: str

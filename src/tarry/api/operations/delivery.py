@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-import numpy as np
-
 from tarry.api.bounds import LEASE_MS, PREFETCH
 from tarry.api.needs import OnTopic, Right
 from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64_array, int64s, named, one_batch
 from tarry.api.settings import Start
-from tarry.api.views import DELIVERY
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
@@ -47,13 +44,13 @@ class Subscribe(Request):
 
 @dataclass(frozen=True, slots=True)
 class Receive(Operation[RecordBatch]):
-    """Receive up to ``max_messages`` ready messages (:data:`tarry.api.views.DELIVERY`); maybe none.
+    """Receive up to ``max_messages`` ready messages (:data:`tarry.api.row_schemas.DELIVERY`); maybe none.
 
     Waits up to ``wait_ms`` for the first. Messages of a broadcast are settled under the consumer's own group. The other
     arguments are those of :class:`Subscribe`.
     """
 
-    wire = Rows("receive", *one_batch(DELIVERY), DELIVERY)
+    wire = Rows("receive", *one_batch("DELIVERY"), "DELIVERY")
     needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
@@ -91,6 +88,8 @@ def _take_pairs(operation: Ack | Nack | Extend) -> None:
     Raises:
         InvalidArgumentError: they are no whole numbers, or not as many of both.
     """
+    import numpy as np  # not there in a client without the native link
+
     for name in ("leases", "offsets"):
         given = getattr(operation, name)
         if not isinstance(given, np.ndarray):

@@ -11,11 +11,9 @@ from datetime import datetime
 from typing import Annotated, Any, Unpack
 from typing import get_type_hints as hints_of
 
-from pydantic import Field
-
-from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.api.group_info import GroupInfo, TopicInfo
 from tarry.api.needs import Listed, OnTopic, Right
-from tarry.api.operation import NOTHING, Action, Int64, Operation, data, many, named
+from tarry.api.operation import NOTHING, Action, FirstThatFits, Int64, Operation, data, many, named
 from tarry.api.settings import GroupOptions, Start, TopicOptions
 from tarry.base.delay import datetime_ms
 
@@ -152,7 +150,7 @@ class ResumeGroup(Operation[None]):
     group: str
 
 
-_Place = Annotated[Int64 | str, Field(union_mode="left_to_right")]  # of a URL, too, digits are a time
+_Place = Annotated[Int64 | str, FirstThatFits()]  # of a URL, too, digits are a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ from tarry.api.operation import (
     known,
     many,
     named,
+    row_schema,
 )
 from tarry.api.outcome import Outcome
 from tarry.base.errors import InvalidArgumentError
-from tarry.message.schema import UNNUMBERED
 
 JOB: Codec[Job] = Codec(
     asdict,
@@ -171,8 +171,9 @@ def check_staged_columns(names: Sequence[str] | None) -> None:
     Raises:
         InvalidArgumentError: they are not those of messages without a seq.
     """
-    if names != UNNUMBERED.names:
-        raise InvalidArgumentError(f"the columns are {names}; allowed: {UNNUMBERED.names}")
+    allowed = row_schema("UNNUMBERED").names
+    if names != allowed:
+        raise InvalidArgumentError(f"the columns are {names}; allowed: {allowed}")
 
 
 def staged_json(files: Sequence[StagedFile], topics: Mapping[str, int]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tarry.api.outcome import Outcome, Rescheduled
 from tarry.base.delay import Delay, DelayLevel
 from tarry.base.errors import InvalidArgumentError
 from tarry.message import handle as handles
-from tarry.message.receipt import Receipt
+from tarry.message.receipt import NO_SEQ, Receipt
 from tarry.message.values import when
 
 HANDLES_MAX = 65_536
@@ -81,6 +81,8 @@ def receipt_from_json(values: dict[str, Any] | None) -> Receipt | None:
     """Return the receipt that :func:`receipt_to_json` wrote; None for None."""
     if values is None:
         return None
+    if not values["handle"]:  # nothing was scheduled, for its condition did not hold
+        return Receipt(values["id"], NO_SEQ, values["due_ms"], NO_SEQ, 1, b"", values["outcome"])
     parts = handles.decode(values["handle"])
     return Receipt(values["id"], parts.seq, parts.due_ms, parts.first_seq, parts.rows, parts.token, values["outcome"])
 

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from tarry.api.needs import OnBroker, Right
 from tarry.api.operation import NOTHING, PLAIN, Action, Natural, Operation, Rows
 from tarry.api.operations.queues import batches, check_range
-from tarry.message.schema import SCHEMA
+from tarry.base.record_batch import RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +21,13 @@ class GetIntakeState(Operation[dict[str, Any]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadIntake(Operation[Iterator[pa.RecordBatch]]):
+class ReadIntake(Operation[Iterator[RecordBatch]]):
     """Read messages of the intake with ``start <= seq < end``, in order.
 
     The columns are :data:`tarry.message.schema.SCHEMA`. Messages that have fired and were deleted since are left out.
     """
 
-    wire = Rows("intake", *batches(SCHEMA), SCHEMA, goes_on_by="seq")
+    wire = Rows("intake", *batches("MESSAGE"), "MESSAGE", goes_on_by="seq")
     needs = OnBroker(Right.PIPELINE)
     start: Natural
     end: Natural

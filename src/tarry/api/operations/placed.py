@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tarry.api.needs import OnTopic, Right
 from tarry.api.operation import Action, Int64, Operation, Rows, named, one_batch
-from tarry.api.views import PLACED_MESSAGE
 from tarry.base.record_batch import RecordBatch
 
 
@@ -20,11 +19,11 @@ from tarry.base.record_batch import RecordBatch
 class FindMessage(Operation[RecordBatch]):
     """Find the message at a place, and its state for a group.
 
-    The answer has one row (:data:`tarry.api.views.PLACED_MESSAGE`), or none where the message was settled, cancelled,
-    or never was.
+    The answer has one row (:data:`tarry.api.row_schemas.PLACED_MESSAGE`), or none where the message was settled,
+    cancelled, or never was.
     """
 
-    wire = Rows("find-message", *one_batch(PLACED_MESSAGE), PLACED_MESSAGE)
+    wire = Rows("find-message", *one_batch("PLACED_MESSAGE"), "PLACED_MESSAGE")
     needs = OnTopic(Right.CONSUME)
     topic: str
     group: str

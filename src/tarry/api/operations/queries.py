@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Annotated, Any
 
-import pyarrow as pa
 from annotated_types import MaxLen
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
@@ -26,13 +25,13 @@ from tarry.api.operation import (
     many,
     named,
     one_batch,
+    whole_batch,
 )
-from tarry.api.views import FOUND, PEEKED, Event, Forecast, Herd, History, Load, Page
+from tarry.api.views import Event, Forecast, Herd, History, Load, Page
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
 from tarry.message.receipt import TopicPending
-from tarry.message.schema import SCHEMA
 
 LISTED_MAX = 1000
 """Most messages on a page, and most that handles are asked for at a time."""
@@ -53,13 +52,13 @@ class GetPending(Operation[list[TopicPending]]):
     next_due: bool = True
 
 
-def _page(table: pa.Table) -> Page:
-    rows = one_batch(table.schema)[1](table)
+def _page(table: Any) -> Page:
+    rows = whole_batch(table)
     cursor = (rows.schema.metadata or {}).get(CURSOR_KEY.encode())
     return Page(rows.replace_schema_metadata(None), None if cursor is None else cursor.decode())
 
 
-def _page_rows(page: Page) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+def _page_rows(page: Page) -> tuple[Any, list[RecordBatch]]:
     # The cursor is in the schema: nothing comes after the rows.
     metadata = {} if page.cursor is None else {CURSOR_KEY: page.cursor}
     rows = page.rows.replace_schema_metadata(metadata)
@@ -84,7 +83,7 @@ class ListPending(Operation[Page]):
         bodies: without, bodies are left out (empty), and not read.
     """
 
-    wire = Rows("list-pending", _page_rows, _page, SCHEMA)
+    wire = Rows("list-pending", _page_rows, _page, "MESSAGE")
     needs = OnTopic(Right.BROWSE)
     _: KW_ONLY
     topic: str | None = None
@@ -103,11 +102,11 @@ class ListPending(Operation[Page]):
 class GetMessage(Operation[RecordBatch]):
     """Return the message of a number and a due time, as lists show them, with its body.
 
-    The answer (:data:`tarry.api.views.FOUND`) has its place in the queue if it has fallen due. It has one row, or none
-    where the message is not kept any more. Cancelled messages may be there.
+    The answer (:data:`tarry.api.row_schemas.FOUND`) has its place in the queue if it has fallen due. It has one row, or
+    none where the message is not kept any more. Cancelled messages may be there.
     """
 
-    wire = Rows("message", *one_batch(FOUND), FOUND)
+    wire = Rows("message", *one_batch("FOUND"), "FOUND")
     needs = OnFound(Right.BROWSE)
     seq: Int64
     due_ms: Int64
@@ -138,7 +137,7 @@ class GetHandles(Operation[list[str]]):
 
 @dataclass(frozen=True, slots=True)
 class Peek(Operation[RecordBatch]):
-    """Return ready messages without taking them (columns: :data:`tarry.api.views.PEEKED`).
+    """Return ready messages without taking them (columns: :data:`tarry.api.row_schemas.PEEKED`).
 
     They are the oldest that ``group`` has not settled, including those that its consumers hold and those that wait for
     another try.
@@ -150,7 +149,7 @@ class Peek(Operation[RecordBatch]):
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: the topic has no such group.
     """
 
-    wire = Rows("peek", *one_batch(PEEKED), PEEKED)
+    wire = Rows("peek", *one_batch("PEEKED"), "PEEKED")
     needs = OnTopic(Right.BROWSE)
     topic: str
     _: KW_ONLY

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-import pyarrow as pa
-
 from tarry.api.needs import Listed, OnBroker, OnTopic, Right
-from tarry.api.operation import Action, Codec, Form, Int64, Natural, Operation, Rows, named
+from tarry.api.operation import Action, Codec, Form, Int64, Natural, Operation, Rows, named, row_schema
 from tarry.api.settings import Start
-from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.record_batch import RecordBatch
 
 Ends = dict[str, tuple[int, int]]
 """First offset that is kept, and end of the queue, by topic."""
@@ -22,11 +20,11 @@ CANCELLED_RANGE_MAX = 1 << 22
 """Seqs of the intake whose cancellations are in one answer of the link, which has all of them."""
 
 
-def batches(schema: pa.Schema) -> tuple[Any, Any]:
+def batches(schema_name: str) -> tuple[Any, Any]:
     """``encode`` and ``decode`` of a result that is an iterator of batches."""
 
-    def encode(rows: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-        return schema, rows
+    def encode(rows: Iterable[RecordBatch]) -> tuple[Any, Iterable[RecordBatch]]:
+        return row_schema(schema_name), rows
 
     return encode, lambda table: iter(table.to_batches())
 
@@ -77,16 +75,16 @@ class GetQueues(Operation[Ends]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadQueue(Operation[Iterator[pa.RecordBatch]]):
+class ReadQueue(Operation[Iterator[RecordBatch]]):
     """Read messages of a topic's queue with ``start <= offset < end``, in order.
 
-    The columns are :data:`tarry.api.views.QUEUED`. Messages that retention has deleted are left out.
+    The columns are :data:`tarry.api.row_schemas.QUEUED`. Messages that retention has deleted are left out.
 
     Raises:
         NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
     """
 
-    wire = Rows("queue", *batches(QUEUED), QUEUED, goes_on_by="offset")
+    wire = Rows("queue", *batches("QUEUED"), "QUEUED", goes_on_by="offset")
     needs = OnTopic(Right.BROWSE)
     topic: str
     start: Natural
@@ -97,14 +95,14 @@ class ReadQueue(Operation[Iterator[pa.RecordBatch]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCancellations(Operation[Iterator[pa.RecordBatch]]):
+class ReadCancellations(Operation[Iterator[RecordBatch]]):
     """Read the targets of the intake's cancellations with ``start <= seq < end``.
 
-    The columns are :data:`tarry.api.views.CANCELLED`. Cancellations that have fired and were deleted since are left
-    out.
+    The columns are :data:`tarry.api.row_schemas.CANCELLED`. Cancellations that have fired and were deleted since are
+    left out.
     """
 
-    wire = Rows("cancelled", *batches(CANCELLED), CANCELLED, range_max=CANCELLED_RANGE_MAX)
+    wire = Rows("cancelled", *batches("CANCELLED"), "CANCELLED", range_max=CANCELLED_RANGE_MAX)
     needs = OnBroker(Right.PIPELINE)
     start: Natural
     end: Natural

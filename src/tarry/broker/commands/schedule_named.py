@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import KeyExistsError, TarryError
+from tarry.base.printable import shown
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.message import handle
+from tarry.message.accepted import PLACED, Accepted
 from tarry.message.admission import REPLACE, KeyPolicy, OnKey
-from tarry.message.columns import shown
 from tarry.message.properties import has_none
-from tarry.message.receipt import NO_SEQ, OUTCOMES, PLACED, Accepted
+from tarry.message.receipt import NO_SEQ, OUTCOMES
 from tarry.names import NameEntry, digest_of_id, name_of_key
 
 SCHEDULED, REPLACED, KEPT, DUPLICATE, NOT_PENDING, CHANGED = range(len(OUTCOMES))

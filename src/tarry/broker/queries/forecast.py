@@ -26,7 +26,8 @@ from tarry.broker.queries.cut import Cut, Places, look_at
 from tarry.intake.index import Window
 from tarry.message.bulk import SEQ_MIN
 from tarry.message.criteria import Criteria
-from tarry.message.schema import check_topic, messages_only
+from tarry.message.schema import messages_only
+from tarry.message.topics import check_topic
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive

@@ -34,7 +34,8 @@ from tarry.message.criteria import derived_seq
 from tarry.message.dead_topics import dead_topic, is_dead_topic
 from tarry.message.receipt import id_of
 from tarry.message.reserved import DEAD_AT_MS, DEAD_ATTEMPTS, DEAD_CAUSE, DEAD_REASON, DEAD_SEQ, ONLY, texts_of
-from tarry.message.schema import SCHEMA, Kind, check_topic, is_internal
+from tarry.message.schema import SCHEMA, Kind
+from tarry.message.topics import check_topic, is_internal
 from tarry.names import NameEntry, digest_of_id, name_of_key, name_of_series
 from tarry.queue import ReadyLog
 from tarry.queue import search as finding

@@ -25,7 +25,8 @@ from tarry.broker.queries.cursor import Cursor
 from tarry.broker.queries.cut import CUTS, Cut, Places, look_at
 from tarry.broker.queries.sources import InIntake, InJobs, InStore, InWheel, Source
 from tarry.message.criteria import Criteria, derived_seq
-from tarry.message.schema import SCHEMA, check_topic
+from tarry.message.schema import SCHEMA
+from tarry.message.topics import check_topic
 from tarry.names import name_of_key
 from tarry.store.scan import Found
 

@@ -49,7 +49,7 @@ def groups(groups: ConsumerGroups, most: int, always: Collection[tuple[str, str]
     """Return the figures of groups: ``listed``, ``lag`` of all, and how many there are.
 
     ``listed``: the ``most`` groups that have the most messages left, and ``always``, as
-    :class:`tarry.api.groups.GroupInfo` has them.
+    :class:`tarry.api.group_info.GroupInfo` has them.
     """
     lags = [(group.unsettled, group) for group in groups.all()]
     listed = [group for _, group in heapq.nlargest(most, lags, key=lambda entry: entry[0])]

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.bounds import PAGE
-from tarry.api.views import PEEKED
+from tarry.api.row_schemas import PEEKED
 from tarry.base.errors import NotFoundError
 from tarry.base.types import Int64s
 from tarry.groups import ConsumerGroups, Group
-from tarry.message.schema import check_topic
+from tarry.message.topics import check_topic
 from tarry.queue import ReadyLog, Topic
 
 LIMIT_MAX = 1000

@@ -21,7 +21,7 @@ from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import Receive
 from tarry.api.operations.jobs import StageJob, check_staged_columns, staged_json
 from tarry.api.parsing import from_json
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_json
 from tarry.base.arrow_feed import BatchReader
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError

@@ -31,6 +31,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "stale_lease": 409,
         "stale_commit": 409,
         "illegal_transition": 409,
+        "native_only": 501,
         "overloaded": 503,
         "quota_exceeded": 429,
         "filter_paused": 503,

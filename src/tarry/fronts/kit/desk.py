@@ -30,8 +30,10 @@ from tarry.fronts.kit.groups import ReceiveQueues
 from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.seen import seen_by
-from tarry.message.receipt import Accepted, Receipt
-from tarry.message.rows import BODY, Row, to_batch
+from tarry.message.accepted import Accepted
+from tarry.message.receipt import Receipt
+from tarry.message.row_columns import to_batch
+from tarry.message.rows import BODY, Row
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -49,7 +49,7 @@ FILTERING_S = 10.0
 """Seconds for which :func:`poll_now` waits where messages have to be filtered first."""
 
 Received: TypeAlias = pa.RecordBatch | TarryError | None
-"""Result of a receive: messages (:data:`tarry.api.views.DELIVERY`), an error, or None.
+"""Result of a receive: messages (:data:`tarry.api.row_schemas.DELIVERY`), an error, or None.
 
 None: the group was deleted or the front stops, so there is nothing left to wait for; or the consumer is silent
 (:attr:`tarry.api.consuming.Subscription.silent`), which has to ask again.

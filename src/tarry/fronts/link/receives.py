@@ -13,7 +13,7 @@ from tarry.api.audit import AskedBy
 from tarry.api.consuming import Subscription
 from tarry.api.operations import Receive
 from tarry.api.parsing import from_json
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.api.wire import decode_request
 from tarry.base.errors import OverloadedError
 from tarry.fronts.kit.known_errors import known

@@ -16,7 +16,7 @@ from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.identity.principal import Principal
 from tarry.link.frames import FrameKind, decode_batch, decode_foreign_rows, decode_rows, numbered
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 from tarry.message.schema import UNNUMBERED
 
 QUICK_BYTES = 128 << 10

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.base.errors import InvalidMessageError
 from tarry.fronts.mqtt.packets import V5, PublishPacket
 from tarry.fronts.mqtt.topics import target_of
@@ -20,7 +20,7 @@ from tarry.fronts.mqtt.wire import NO_PROPERTIES, USER, Properties
 from tarry.message.options import BY_NAME, OPTIONS, STORED_AS, OptionKind
 from tarry.message.receipt import id_of
 from tarry.message.rows import PLACES, Row, plain_row, row_of, with_cells
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 from tarry.message.values import whole_number
 
 QOS = "mqtt.qos"
@@ -92,7 +92,7 @@ def later(row: Row, delay_ms: int) -> Row:
 def delivered(
     batch: pa.RecordBatch, topic: str, qos: int, version: int, now_ms: int, more: Properties
 ) -> Iterator[Delivered]:
-    """Yield the messages of a delivery (:data:`tarry.api.views.DELIVERY`), without packet identifiers.
+    """Yield the messages of a delivery (:data:`tarry.api.row_schemas.DELIVERY`), without packet identifiers.
 
     Args:
         topic, qos: the subscription's, to a client of ``version``.

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tarry.fronts.mqtt.reasons import MqttError, Reason
-from tarry.message.schema import encoded_topic, is_internal, is_topic
+from tarry.message.topics import encoded_topic, is_internal, is_topic
 
 GROUP = "mqtt@"
 """Beginning of the group of a client's own subscriptions, as of a broadcast: ``mqtt@CLIENT_ID``."""

@@ -14,7 +14,7 @@ from tarry.base.endpoint import split_addresses
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.link.address import FILES, TLS, is_tls, with_files
 from tarry.link.credentials import find_token, token_in
-from tarry.message.schema import check_topic
+from tarry.message.topics import check_topic
 from tarry.spark.broker_client import BrokerClient
 
 WAYS = ("auto", "bulk", "flight")

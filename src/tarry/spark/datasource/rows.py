@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.errors import InvalidMessageError
+from tarry.base.printable import shown
 from tarry.message.admission import MessageLimits, admit
-from tarry.message.columns import shown
 from tarry.spark.datasource.bodies import to_json
 
 _TYPES = {"topic": pa.string(), "tag": pa.string()}

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.message.receipt import ids_of
+from tarry.message.accepted import ids_of
 
 _LONG, _STRING, _TIME = t.LongType(), t.StringType(), t.TimestampType()
 MESSAGE: dict[str, t.DataType] = {

@@ -20,7 +20,7 @@ from tarry.api.consuming import OnLease, OnPolled, OnResult, OnSettled
 from tarry.api.filter_pause import FilterPause
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
 from tarry.base.listeners import Listeners

@@ -20,8 +20,8 @@ from tarry.base.errors import TarryError
 from tarry.batching.submitting import Submitter
 from tarry.fronts.http.lmstfy.names import job_ids
 from tarry.fronts.http.read_your_writes import Landing
+from tarry.message.accepted import Accepted
 from tarry.message.admission import assembled
-from tarry.message.receipt import Accepted
 
 ROWS_BESIDE_MIN = 48
 """Jobs that make a batch which is sent while another one waits for the disk."""

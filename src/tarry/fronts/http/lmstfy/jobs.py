@@ -11,7 +11,7 @@ from tarry.fronts.http.lmstfy.answers import json_bytes
 from tarry.fronts.http.lmstfy.names import VERSION, job_ids
 from tarry.message.properties import has_none
 from tarry.message.reserved import first_places
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 
 VERSION_PROPERTY = "lmstfy-job-version"
 """Property of a message whose job id has a version before it."""

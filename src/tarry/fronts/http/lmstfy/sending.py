@@ -23,7 +23,7 @@ from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.message.rows import Row, with_cells
-from tarry.message.schema import is_topic
+from tarry.message.topics import is_topic
 
 UINT32_MAX, UINT16_MAX = (1 << 32) - 1, (1 << 16) - 1
 TTL_S, DELAY_S, TRIES = 86_400, 0, 1

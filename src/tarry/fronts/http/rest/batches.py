@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.paths import TOPIC
 from tarry.base.errors import (
     ForbiddenError,
     InvalidArgumentError,
@@ -35,11 +36,11 @@ from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.rights import PRODUCE
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.sending import OVERHEAD_BYTES, RECEIPT, in_path
-from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.services import HttpServices
+from tarry.message.accepted import Accepted
 from tarry.message.options import OPTIONS
-from tarry.message.receipt import Accepted
-from tarry.message.rows import ID, Row, to_batch
+from tarry.message.row_columns import to_batch
+from tarry.message.rows import ID, Row
 
 CHUNK_ROWS, CHUNK_BYTES = 4096, 4 << 20
 """JSON lines are scheduled in chunks of so much."""

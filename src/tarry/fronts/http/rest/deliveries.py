@@ -34,7 +34,7 @@ def with_id(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_delivery(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of :data:`tarry.api.views.DELIVERY` as in JSON: its ``delivery`` settles it."""
+    """Return a row of :data:`tarry.api.row_schemas.DELIVERY` as in JSON: its ``delivery`` settles it."""
     values["delivery"] = delivery_of(values.pop("lease"), values["offset"])
     return with_id(values)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tarry.api.needs import OnFound
 from tarry.api.operations import Ack, Extend, GetTopic, ListJobs, Nack, Receive
+from tarry.api.paths import Resource, resources
 from tarry.fronts.http.rest.batches import Batches
 from tarry.fronts.http.rest.events import Events
 from tarry.fronts.http.rest.operations import JobEndpoint, OperationEndpoint, TopicEndpoint, describe
@@ -11,7 +12,6 @@ from tarry.fronts.http.rest.page import pages
 from tarry.fronts.http.rest.receiving import ReceiveEndpoint, SettleEndpoint, describe_receive, describe_settle
 from tarry.fronts.http.rest.routes import Route
 from tarry.fronts.http.rest.sending import Messages
-from tarry.fronts.http.rest.table import Resource, resources
 from tarry.fronts.http.services import HttpServices
 
 

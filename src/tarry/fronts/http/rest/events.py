@@ -16,6 +16,7 @@ from tarry.api.internal_topics import check_open
 from tarry.api.needs import Right
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_texts
+from tarry.api.paths import GROUP
 from tarry.api.wire import encode_json
 from tarry.base.errors import NotFoundError, QuotaExceededError, TarryError, UnavailableError
 from tarry.base.event_loop import post
@@ -29,7 +30,6 @@ from tarry.fronts.http.rest.rights import CONSUME
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.rows import json_of
 from tarry.fronts.http.rest.sessions import EventSession, EventSessions
-from tarry.fronts.http.rest.table import GROUP
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import give_back, lease_ms_of

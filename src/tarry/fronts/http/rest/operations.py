@@ -19,6 +19,7 @@ from tarry.api.internal_topics import check_open
 from tarry.api.operation import NOTHING, PLAIN, Action, Operation
 from tarry.api.operations import GetTopic, HasTopic, ListJobs
 from tarry.api.parsing import from_json, from_texts, model_of
+from tarry.api.paths import Kind, Resource
 from tarry.api.views import Page
 from tarry.api.wire import JSON_BYTES_MAX, decode_request
 from tarry.base.errors import InvalidArgumentError, NotFoundError
@@ -30,7 +31,6 @@ from tarry.fronts.http.rest.description import DescribedBody, Description, Param
 from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.rights import needs_text
 from tarry.fronts.http.rest.routes import Names
-from tarry.fronts.http.rest.table import Kind, Resource
 
 REF = "#/components/schemas/{model}"
 ENCODING = Parameter(

@@ -13,7 +13,7 @@ from tarry.api.wire import encode_json
 from tarry.base.errors import TarryError
 from tarry.fronts.http.errors import error_json
 from tarry.fronts.http.rest.rows import PART_BYTES, arrow_parts
-from tarry.message.receipt import Accepted
+from tarry.message.accepted import Accepted
 
 SCHEMA = pa.schema(
     [

@@ -13,7 +13,8 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.operation import Operation
 from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.messages import HANDLES_MAX
-from tarry.api.views import DELIVERY
+from tarry.api.paths import Resource
+from tarry.api.row_schemas import DELIVERY
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.http.rest import deliveries
@@ -22,7 +23,6 @@ from tarry.fronts.http.rest.deliveries import columns_of
 from tarry.fronts.http.rest.description import DescribedBody, Description
 from tarry.fronts.http.rest.operations import OperationEndpoint, describe
 from tarry.fronts.http.rest.request import ClientLeftError, RestRequest
-from tarry.fronts.http.rest.table import Resource
 from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import FILTERING_S, WAIT_S_MAX, give_back, lease_ms_of, poll_now, receive_within
 from tarry.fronts.kit.unread import Room

@@ -45,8 +45,9 @@ from tarry.fronts.http.scheduler.request import SchedulerRequest
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.queue_attributes import Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
-from tarry.message.receipt import Accepted
-from tarry.message.rows import BODY, Row, to_batch
+from tarry.message.accepted import Accepted
+from tarry.message.row_columns import to_batch
+from tarry.message.rows import BODY, Row
 
 WRITTEN = frozenset(("scheduled", "replaced"))
 """Outcomes of a row that is there now."""

@@ -16,7 +16,7 @@ from hashlib import md5
 from typing import Any, NamedTuple
 
 from tarry.fronts.http.sqs.errors import SqsError, invalid
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 
 OWN = "sqs/"
 """Properties that begin so are the front's."""

@@ -30,7 +30,7 @@ ENCODING = "tarry-encoding"
 
 @dataclass(frozen=True, slots=True)
 class SqsDelivery:
-    """A message that was handed out; a row of :data:`tarry.api.views.DELIVERY`."""
+    """A message that was handed out; a row of :data:`tarry.api.row_schemas.DELIVERY`."""
 
     held: SqsHeld
     body: bytes

@@ -17,7 +17,7 @@ from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.http.sqs.received import SqsDelivery
 from tarry.fronts.http.sqs.settling import SqsSettling
 from tarry.message.rows import Row, with_cells
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 
 
 class Redriving:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry.api.audit import AskedBy
-from tarry.api.groups import QUEUES_MAX
 from tarry.api.local import AnyBroker
 from tarry.api.operations import GetOverview, GetPending, GetQueues, GetTopic, HasTopic, ListGroups, SetTopic
+from tarry.api.settings import QUEUES_MAX
 from tarry.base.delay import parse_levels
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.audit import AskedBy
-from tarry.api.groups import GroupInfo
+from tarry.api.group_info import GroupInfo
 from tarry.api.local import AnyBroker
 from tarry.api.needs import Right
 from tarry.api.operations import DeleteGroup, FindOffset, FollowQueue, GetGroup, GetQueues, ListGroups, SetGroup

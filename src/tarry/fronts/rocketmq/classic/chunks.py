@@ -42,7 +42,7 @@ class Chunk:
     ) -> None:
         """Divide a batch into queues. Any thread.
 
-        ``batch``: the kept messages of that part (:data:`tarry.api.views.QUEUED`). ``shown``: the queue as which
+        ``batch``: the kept messages of that part (:data:`tarry.api.row_schemas.QUEUED`). ``shown``: the queue as which
         clients know the topic, if not by its own name.
         """
         self._batch = batch

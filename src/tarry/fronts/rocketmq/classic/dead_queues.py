@@ -21,7 +21,7 @@ from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 from tarry.message.dead_topics import dead_topic
-from tarry.message.schema import is_internal
+from tarry.message.topics import is_internal
 
 log = logging.getLogger(__name__)
 

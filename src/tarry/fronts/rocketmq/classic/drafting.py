@@ -38,7 +38,7 @@ from tarry.fronts.rocketmq.common.properties import (
     asked_delay,
 )
 from tarry.fronts.rocketmq.common.unpacking import GZIP, LZ4, ZSTD, Unpacker
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 
 COMPRESSED = 1
 _COMPRESSION_SHIFT, _COMPRESSION_MASK = 8, 7

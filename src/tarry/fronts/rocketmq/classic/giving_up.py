@@ -26,7 +26,8 @@ from tarry.fronts.rocketmq.common.properties import RECONSUME_TIMES
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import rows_of
 from tarry.fronts.rocketmq.common.threads import RunInThread
-from tarry.message.receipt import Accepted, id_of
+from tarry.message.accepted import Accepted
+from tarry.message.receipt import id_of
 from tarry.message.schema import SCHEMA
 
 _DIGITS_MAX = 19

@@ -41,7 +41,7 @@ from tarry.fronts.rocketmq.common.properties import (
 from tarry.message.options import ORDER_KEY
 from tarry.message.receipt import id_of
 from tarry.message.reserved import DEAD_ATTEMPTS, FIRST
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 
 NAME_END, PAIR_END = "\x01", "\x02"
 PROPERTIES_BYTES_MAX = (1 << 15) - 1
@@ -82,8 +82,8 @@ class StoredMessage:
 def stored_messages(batch: pa.RecordBatch, topic: str, queues: Iterable[int]) -> Iterator[StoredMessage]:
     """Convert rows of a topic's queue, whose queue numbers are ``queues``.
 
-    The rows are those of :data:`tarry.api.views.QUEUED`. A message counts as stored when it is due, even if it was
-    accepted later: consumers look offsets up by that time.
+    The rows are those of :data:`tarry.api.row_schemas.QUEUED`. A message counts as stored when it is due, even if it
+    was accepted later: consumers look offsets up by that time.
     """
     columns = [batch.column(name).to_pylist() for name in _COLUMNS]
     for seq, due_ms, id, tag, pairs, body, accepted_ms, offset, queue in zip(*columns, queues, strict=True):
@@ -165,8 +165,8 @@ class TopicBytes:
 class MessageRows:
     """Rows of a topic's queue, each encoded when it is asked for.
 
-    The rows are those of :data:`tarry.api.views.QUEUED`; ``queues`` has the number of each one's queue. The result is
-    as with :func:`stored_messages`, in a third of the time.
+    The rows are those of :data:`tarry.api.row_schemas.QUEUED`; ``queues`` has the number of each one's queue. The
+    result is as with :func:`stored_messages`, in a third of the time.
     """
 
     def __init__(self, batch: pa.RecordBatch, topic: TopicBytes, queues: list[int], properties: PropertyLists) -> None:

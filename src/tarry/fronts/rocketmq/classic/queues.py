@@ -82,7 +82,7 @@ class TopicQueues:
         return number
 
     def numbers(self, batch: pa.RecordBatch, topic: str, count: int | None = None) -> Int64s:
-        """Return the queue of each row (:data:`tarry.api.views.QUEUED`), of ``count`` queues."""
+        """Return the queue of each row (:data:`tarry.api.row_schemas.QUEUED`), of ``count`` queues."""
         count = self.count(topic) if count is None else count
         if count == 1 or self._is_one(topic):
             return np.zeros(batch.num_rows, np.int64)

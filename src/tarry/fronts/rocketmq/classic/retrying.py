@@ -40,7 +40,7 @@ from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.message.options import ORDER_KEY
 from tarry.message.receipt import id_of
 from tarry.message.reserved import FIRST
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 
 FIRST_LEVEL = 3
 _NOT_COPIED = {QUEUE, *DELAYS} - {START_DELIVER}

@@ -12,7 +12,7 @@ from tarry.fronts.rocketmq.classic.message_bytes import queue_offset
 def find_row(broker: AnyBroker, topic: str, offset: int) -> dict[str, Any] | None:
     """Return the message at an offset of a topic's queue, if it is kept. It may wait for the disk.
 
-    Its columns are those of :data:`tarry.api.views.QUEUED`.
+    Its columns are those of :data:`tarry.api.row_schemas.QUEUED`.
     """
     first, end = broker.call(GetQueues([topic]))[topic]
     return _read(broker, topic, offset) if first <= offset < end else None

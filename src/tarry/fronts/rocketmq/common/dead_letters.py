@@ -11,7 +11,7 @@ from tarry.api.local import AnyBroker
 from tarry.api.operations import HasTopic, ListGroups
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
 from tarry.message.dead_topics import dead_topic
-from tarry.message.schema import is_internal
+from tarry.message.topics import is_internal
 
 
 def is_alias(topic: str) -> bool:

@@ -21,7 +21,7 @@ from tarry.base.delay import DelayLevel, check_due, due_after, due_from_delay, p
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.rocketmq.common.properties import DELAYS, DELIVER_MS, RESERVED_NAMES, START_DELIVER
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
-from tarry.message.schema import RESERVED
+from tarry.message.topics import RESERVED
 
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 << 10

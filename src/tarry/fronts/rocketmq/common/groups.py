@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tarry.api.groups import GroupInfo
+from tarry.api.group_info import GroupInfo
 from tarry.api.local import AnyBroker
 from tarry.api.operations import GetGroup, GetTopic, SetGroup
 from tarry.base.bounded_cache import BoundedCache

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.identity import derived
-from tarry.message.schema import OWN_TOPICS
+from tarry.message.topics import OWN_TOPICS
 
 HALF_MESSAGES = "tarry.halves"
 """The topic of messages whose transaction is not decided."""

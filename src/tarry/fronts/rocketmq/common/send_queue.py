@@ -21,9 +21,9 @@ from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.properties import map_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.message.accepted import Accepted
 from tarry.message.admission import assembled
 from tarry.message.options import ORDER_KEY
-from tarry.message.receipt import Accepted
 
 ROWS_BESIDE_MIN = 16
 _TEXT, _INTEGER, _BYTES = pa.string(), pa.int64(), pa.binary()

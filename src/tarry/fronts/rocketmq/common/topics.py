@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from tarry.api.groups import TopicInfo
+from tarry.api.group_info import TopicInfo
 from tarry.api.local import AnyBroker
 from tarry.api.operations import HasTopic, SetTopic
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX

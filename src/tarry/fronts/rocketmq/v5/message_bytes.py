@@ -47,8 +47,8 @@ def answers_of(
 ) -> Iterator[bytes]:
     """Yield a ``ReceiveMessageResponse`` or a ``PullMessageResponse`` for each row of a batch.
 
-    The rows are those of :data:`tarry.api.views.DELIVERY`, or of :data:`tarry.api.views.QUEUED` for consumers that
-    lease nothing. Bodies are as the producer meant them.
+    The rows are those of :data:`tarry.api.row_schemas.DELIVERY`, or of :data:`tarry.api.row_schemas.QUEUED` for
+    consumers that lease nothing. Bodies are as the producer meant them.
 
     Args:
         asked_topic: the topic's ``Resource`` as the client named it.

@@ -1,4 +1,4 @@
-"""The paths of operations.
+"""The paths of operations in Tarry's own HTTP API: for who serves it, and for who asks by it. Imports nothing slow.
 
 An operation that is not named here is at ``POST /v1/operations/NAME``, with its fields as a JSON object. Those that are
 only of use inside Tarry (:data:`INTERNAL`) are not offered.
@@ -40,6 +40,9 @@ ELSEWHERE: frozenset[Kind] = frozenset({ops.FindKey})
 """Operations that ``messages`` has a path for."""
 
 TOPIC = "/v1/topics/{topic}"
+MESSAGES, KEY, HANDLE = f"{TOPIC}/messages", f"{TOPIC}/keys/{{key}}", "/v1/messages/{handle}"
+"""Paths of single messages, which are no operations: what is in the body, and what in the query, is their own."""
+BATCH = "/v1/batch"
 GROUP = f"{TOPIC}/groups/{{group}}"
 LETTERS = f"{GROUP}/dead-letters"
 

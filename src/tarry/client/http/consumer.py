@@ -1,0 +1,209 @@
+"""A consumer by HTTP: it asks for what its loop works through in half a second, and keeps the leases of that."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Self
+
+from tarry.base.back_off import BackOff
+from tarry.base.errors import ClosedError, TarryError
+from tarry.base.extras import needs_native
+from tarry.client.consume_options import CheckedConsumeOptions
+from tarry.client.delivery import Delivery, reason_of
+from tarry.client.http.received import HttpBatch, Works
+from tarry.client.http.settling import HttpSettler
+from tarry.client.stream_op import StreamOp
+from tarry.client.way import WORK_S
+
+if TYPE_CHECKING:
+    from tarry.client.delivery_batch import DeliveryBatch
+
+log = logging.getLogger(__name__)
+
+FIRST, MOST = 4, 256
+"""Messages of the first receive, and of the largest."""
+AHEAD_S = 0.5
+"""Seconds of work that a receive brings."""
+WAIT_S = 20.0
+"""Seconds that a receive waits, at most."""
+PAUSE_S, PAUSE_S_MAX = 0.05, 1.0
+"""The first and the longest pause where the broker cannot be reached, or refuses for now."""
+
+Fetch = Callable[[int, float], HttpBatch]
+"""Receives up to so many messages, and waits up to so many seconds for the first."""
+
+
+class HttpConsumer:
+    """A :class:`tarry.client.way.Consumes`. Several threads may iterate; each message goes to one of them."""
+
+    def __init__(
+        self, fetch: Fetch, lease_ms: Callable[[], int], settler: HttpSettler, options: CheckedConsumeOptions
+    ) -> None:
+        """``lease_ms``: asks for the lease of what was received, in milliseconds."""
+        self._fetch, self._lease_ms, self._settler, self._options = fetch, lease_ms, settler, options
+        self._fetching = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Delivery, HttpBatch]] = deque()
+        self._works = Works()
+        self._iterators = 0
+        self._held: list[HttpBatch] = []
+        """Batches with messages that are not settled, under the lock."""
+        self._kept_ms = 0
+        self._extended_s = 0.0
+        self._size, self._began_s = FIRST, 0.0
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Messages, for ever; or until none came for ``timeout`` seconds, or :meth:`close`.
+
+        Raises:
+            TarryError: as of :class:`tarry.client.consumer.Consumer`.
+        """
+        with self._lock:
+            self._iterators += 1
+        try:
+            while (message := self._next()) is not None:
+                yield message
+                if self._options.auto_ack:
+                    message.ack()
+        finally:
+            with self._lock:
+                self._iterators -= 1
+                is_last = not self._iterators
+            if is_last:
+                self._give_back()
+
+    def batches(self) -> Iterator[DeliveryBatch]:
+        """Refuse: batches are columns of Arrow's.
+
+        Raises:
+            NativeOnlyError: always.
+        """
+        raise needs_native("to receive columns", "this")
+
+    def run(self, handle: Callable[[Delivery], object]) -> None:
+        """Call ``handle`` with each message, and acknowledge it when that returns; see the native consumer."""
+        for message in self:
+            try:
+                with message:
+                    handle(message)
+            except Exception:
+                log.exception("message %s of topic %s could not be handled", message.id, message.topic)
+
+    def flush(self, timeout: float = 30.0) -> None:
+        """Wait until all acks so far are durable in the broker.
+
+        Raises:
+            StaleLeaseError, UnavailableError: some were not settled; those messages come again.
+        """
+        self._settler.flush()
+
+    def close(self, timeout: float = WORK_S) -> None:
+        """Send the last acks, wait until they are durable, and give back the rest."""
+        self._works.wait(timeout)
+        self._end("")
+
+    def fail(self, error: BaseException, timeout: float = WORK_S) -> None:
+        """Give back what was handed out and is not settled: ``error`` is why; then :meth:`close`."""
+        self._works.wait(timeout)
+        self._end(reason_of(error))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.fail(error)
+
+    def tend(self) -> None:
+        """Extend the leases, at a third of them. Called by the settler's thread."""
+        with self._lock:
+            now_s = time.monotonic()
+            self._held = [batch for batch in self._held if batch.take(None, settle=False)]
+            if self._is_closed or not self._held or now_s < self._extended_s + self._kept_ms / 3000:
+                return
+            self._extended_s = now_s
+            for batch in self._held:
+                if now_s < batch.until_s:
+                    batch.until_s = now_s + self._kept_ms / 1000
+                    self._settler.order(StreamOp.EXTEND, self._kept_ms, batch, None)
+
+    def _end(self, reason: str) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            held, self._held = self._held, []
+        self._give_back()
+        for batch in held:
+            if reason:
+                self._settler.order(StreamOp.FAIL, -1, batch, None, reason)
+            else:
+                self._settler.order(StreamOp.NACK, -1, batch, None)
+        self._settler.push()
+
+    def _give_back(self) -> None:
+        """Give back what nobody has taken yet: it is ready again at once, as its next try."""
+        while self._waiting:
+            try:
+                message, batch = self._waiting.popleft()
+            except IndexError:
+                return
+            self._settler.order(StreamOp.NACK, 0, batch, message.row)
+
+    def _next(self) -> Delivery | None:
+        while not self._is_closed:
+            with self._lock:
+                if self._waiting:
+                    message, batch = self._waiting.popleft()
+                    if time.monotonic() < batch.until_s:
+                        return message
+                    continue  # its lease is over: it is, or will be, somebody else's
+            with self._fetching:
+                if not self._waiting and not self._receive():
+                    return None
+        return None
+
+    def _receive(self) -> bool:
+        """Bring messages; False: none came in time."""
+        now_s = time.monotonic()
+        if self._began_s:
+            self._size = min(self._size * 2, MOST) if now_s - self._began_s < AHEAD_S / 2 else max(1, self._size // 2)
+        self._settler.push()
+        end_s = None if self._options.timeout is None else now_s + self._options.timeout
+        back_off = BackOff(PAUSE_S, PAUSE_S_MAX)
+        while not self._is_closed:
+            left_s = WAIT_S if end_s is None else min(WAIT_S, end_s - time.monotonic())
+            try:
+                batch = self._fetch(min(self._size, self._options.prefetch), max(0.0, left_s))
+            except ClosedError:
+                return False
+            except TarryError as error:
+                if not error.retryable or (end_s is not None and time.monotonic() >= end_s):
+                    raise
+                time.sleep(back_off.fail())
+                continue
+            if len(batch):
+                self._take(batch)
+                return True
+            if end_s is not None and time.monotonic() >= end_s:
+                return False
+        return False
+
+    def _take(self, batch: HttpBatch) -> None:
+        if not self._kept_ms:
+            self._kept_ms = self._lease_ms()
+            self._settler.tend(self)
+        batch.keeper = self._works
+        with self._lock:
+            self._began_s = time.monotonic()
+            batch.until_s = self._began_s + self._kept_ms / 1000
+            self._extended_s = min(self._extended_s, self._began_s) if self._held else self._began_s
+            self._held.append(batch)
+            self._waiting.extend((message, batch) for message in batch.messages())

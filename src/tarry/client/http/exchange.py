@@ -1,0 +1,228 @@
+"""Requests to a broker, and their answers. Any thread.
+
+A request is sent once: what may have been carried out is not sent again. Where there are several addresses, one is
+tried after the other for as long as none could be reached, and what worked last comes first.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError, SSLError
+
+from tarry.base.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    OwnershipLostError,
+    TarryError,
+    UnauthenticatedError,
+    UnavailableError,
+    from_wire,
+)
+from tarry.client.forks import Birthplace
+from tarry.client.http.address import HttpAddress
+from tarry.link.credentials import AdminTokenNotice, look_for_token
+from tarry.link.tls import ClientTls
+
+CONNECT_S = 5.0
+"""Seconds that a try to connect may take."""
+CONNECTIONS_MAX = 32
+"""Connections that are kept for the next request; more are made where more threads ask at a time."""
+JSON = "application/json"
+_NOTHING_SENT = (ConnectTimeoutError, NewConnectionError, NameResolutionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: ``path`` has the query in it."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    media_type: str = JSON
+    accept: str = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a request that was not refused."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    def json(self) -> Any:
+        """Return the JSON that it is.
+
+        Raises:
+            TarryError: it is none.
+        """
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise TarryError(f"the broker's answer could not be read: {self.body[:80]!r}") from error
+
+
+class Exchange:
+    """Sends requests to one broker."""
+
+    def __init__(
+        self, addresses: tuple[HttpAddress, ...], timeout_s: float, tls: ClientTls | None, token: str | None
+    ) -> None:
+        """``tls``: of addresses that are https; None: with the files that the environment names.
+
+        Raises:
+            InvalidArgumentError: a file is not what it should be; or there is ``tls``, and an address without.
+        """
+        if token is not None and not isinstance(token, str):
+            raise InvalidArgumentError(f"token is of type {type(token).__name__}; allowed: a text")
+        plain = next((each for each in addresses if not each.is_tls), None)
+        if tls is not None and plain is not None:
+            raise InvalidArgumentError(f"tls is given and the address {plain.text} is without TLS; allowed: https://")
+        self._tls = tls if tls is not None or plain is not None else ClientTls.of({})
+        if self._tls is not None:
+            self._tls.context()
+        self._addresses = addresses
+        self.text = ",".join(each.text for each in addresses)
+        self.timeout_s = timeout_s
+        self._given = None if token is None else token.strip()
+        self._found: str | None = None
+        self._has_looked = False
+        self._notice = AdminTokenNotice()
+        self._lock = threading.Lock()
+        self._pools: dict[tuple[HttpAddress, object], urllib3.HTTPConnectionPool] = {}
+        self._last = 0
+        """Place of the address that worked last."""
+        self.birthplace = Birthplace()
+        self._is_closed = False
+
+    def check_open(self) -> None:
+        """Raise ClosedError after :meth:`close`, and in a child of the process that made the client."""
+        if self._is_closed:
+            raise ClosedError(f"the client of {self.text} is closed")
+        self.birthplace.check()
+
+    def ask(self, asked: Asked, *, wait_s: float = 0.0, in_doubt: str = "") -> Answered:
+        """Send a request, and return its answer.
+
+        Args:
+            wait_s: seconds that the broker may take, besides the client's timeout.
+            in_doubt: consequence of an answer that does not come.
+
+        Raises:
+            TarryError: what the broker refuses it with. UnavailableError: there is no answer.
+        """
+        self.check_open()
+        first, whys = self._last, []
+        for turn in range(len(self._addresses)):
+            at = (first + turn) % len(self._addresses)
+            address = self._addresses[at]
+            try:
+                response = self._sent(address, asked, wait_s)
+            except (HTTPError, OSError) as error:
+                if not _is_unsent(error):
+                    raise UnavailableError(f"no answer from the broker at {address.text}: {error}{in_doubt}") from error
+                whys.append(f"no answer from the broker at {address.text}: {_said(error)}")
+                continue
+            self._last = at
+            if response.status < 400 or response.status == 412:  # 412: with a receipt, of a condition that did not hold
+                return Answered(response.status, response.data, response.headers)
+            self._refuse(response.status, response.data, in_doubt)
+        raise UnavailableError("; ".join(whys), nothing_sent=True)
+
+    def _sent(self, address: HttpAddress, asked: Asked, wait_s: float) -> urllib3.BaseHTTPResponse:
+        headers = {"accept": asked.accept, "user-agent": "tarry-client"}
+        if asked.body is not None:
+            headers["content-type"] = asked.media_type
+        if (token := self._token(address)) is not None:
+            headers["authorization"] = f"Bearer {token}"
+        timeout = urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + wait_s)
+        return self._pool(address).urlopen(
+            asked.method, asked.path, asked.body, headers, retries=False, redirect=False, timeout=timeout
+        )
+
+    def _refuse(self, status: int, body: bytes, in_doubt: str) -> NoReturn:
+        error = _error_of(status, body, in_doubt)
+        if isinstance(error, UnauthenticatedError):
+            self._has_looked = False  # a token that was exchanged is taken up
+        if isinstance(error, OwnershipLostError):
+            # As on the native link: to a client it is a lost connection, and another address is the owner's.
+            error = UnavailableError(f"{error}{in_doubt}")
+        if isinstance(error, UnavailableError):
+            self._last = (self._last + 1) % len(self._addresses)
+        raise error
+
+    def _pool(self, address: HttpAddress) -> urllib3.HTTPConnectionPool:
+        context = self._tls.context_now() if address.is_tls and self._tls is not None else None
+        with self._lock:
+            key = (address, context)
+            if (pool := self._pools.get(key)) is None:
+                for former in [each for each in self._pools if each[0] == address]:  # its files have changed
+                    self._pools.pop(former).close()
+                pool = self._pools[key] = self._new_pool(address, context)
+            return pool
+
+    def _new_pool(self, address: HttpAddress, context: Any) -> urllib3.HTTPConnectionPool:
+        if not address.is_tls:
+            return urllib3.HTTPConnectionPool(address.host, address.port, maxsize=CONNECTIONS_MAX)
+        assert self._tls is not None
+        name = self._tls.server_name
+        return urllib3.HTTPSConnectionPool(
+            address.host,
+            address.port,
+            maxsize=CONNECTIONS_MAX,
+            ssl_context=context,
+            server_hostname=name,
+            assert_hostname=name,
+        )
+
+    def _token(self, address: HttpAddress) -> str | None:
+        if self._given is not None:
+            return self._given
+        if not self._has_looked:
+            found = look_for_token(",".join(each.place for each in self._addresses))
+            if found is not None and found.admin_path is not None:
+                self._notice(address.place, found.admin_path)
+            self._found = None if found is None else found.text
+            self._has_looked = True
+        return self._found
+
+    def close(self) -> None:
+        """Refuse new requests, and end the connections that are idle."""
+        self._is_closed = True
+        with self._lock:
+            if not self.birthplace.is_elsewhere:
+                for pool in self._pools.values():
+                    pool.close()
+            self._pools.clear()
+
+
+def _is_unsent(error: BaseException) -> bool:
+    """Return whether no request has left: there was no connection."""
+    return isinstance(error, _NOTHING_SENT) or (isinstance(error, SSLError) and "certificate" in str(error).lower())
+
+
+def _said(error: BaseException) -> str:
+    return str(error.__cause__ or error)
+
+
+def _error_of(status: int, body: bytes, in_doubt: str) -> TarryError:
+    try:
+        said = json.loads(body)
+        code, text = str(said["error"]), str(said["message"])
+    except (ValueError, KeyError, TypeError):
+        if status >= 500:  # of what stands in front of the broker
+            return UnavailableError(f"the answer has status {status}: {body[:200]!r}{in_doubt}")
+        return TarryError(f"the answer has status {status} and is none of a broker: {body[:200]!r}")
+    if code == "unauthorized":  # of a broker without identities, whose HTTP front asks for a token
+        return UnauthenticatedError(text)
+    error = from_wire(code, text)
+    if isinstance(error, InvalidMessageError) and isinstance(said.get("row"), int):
+        error.row = said["row"]
+    return error

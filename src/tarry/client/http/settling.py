@@ -1,0 +1,181 @@
+"""Settlements by HTTP: what deliveries say is gathered for some milliseconds, and sent by a thread of its own.
+
+One thread sends at a time, in the order in which it was said.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tarry.api.operations.messages import HANDLES_MAX
+from tarry.api.paths import GROUP
+from tarry.base.errors import NativeOnlyError, TarryError
+from tarry.base.extras import needs_native
+from tarry.client.encoding import encoded
+from tarry.client.http.exchange import Asked, Exchange
+from tarry.client.http.operations import path_of
+from tarry.client.http.received import HttpBatch
+from tarry.client.stream_op import StreamOp
+
+log = logging.getLogger(__name__)
+
+GATHER_S = 0.005
+TEND_S = 0.5
+"""Seconds between two looks at leases."""
+_WAYS = {StreamOp.ACK: "ack", StreamOp.NACK: "nack", StreamOp.FAIL: "nack", StreamOp.EXTEND: "extend"}
+_What = tuple[StreamOp, int, tuple[str, str], str]
+"""An order, its argument, topic and group, and the reason."""
+
+
+class HttpSettler:
+    """A :class:`tarry.client.delivery.Settles`. Any thread."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._gathering = threading.Lock()
+        self._sending = threading.Lock()
+        self._dirty: deque[HttpBatch] = deque()
+        self._ready: list[tuple[_What, list[str]]] = []
+        self._error: TarryError | None = None
+        self._wakes = threading.Condition()
+        self._is_woken = False
+        self._thread: threading.Thread | None = None
+        self._tended: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.closed = False
+
+    def tend(self, consumer: Any) -> None:
+        """Call the ``tend`` of a consumer, which extends its leases, twice a second, for as long as it exists."""
+        self._tended.add(consumer)
+        self._wake()
+
+    def mark(self, batch: HttpBatch) -> None:
+        """``batch`` has newly acknowledged rows."""
+        self._dirty.append(batch)
+        self._wake()
+
+    def order(
+        self, op: StreamOp, argument: int, batch: HttpBatch, rows: int | list[int] | None, reason: str = ""
+    ) -> None:
+        """Something other than the ack of one row; ``rows`` None means the whole batch.
+
+        Raises:
+            NativeOnlyError: HTTP has no such order.
+        """
+        if op not in _WAYS:
+            raise self._no_way(op)
+        chosen = [rows] if isinstance(rows, int) else rows
+        with self._gathering:
+            # What was acknowledged before comes first: a message is settled once.
+            self._ready.append(((StreamOp.ACK, 0, batch.source, ""), batch.take_acked()))
+            taken = batch.take(chosen, settle=op is not StreamOp.EXTEND)
+            self._ready.append(((op, argument, batch.source, reason), taken))
+        self._wake()
+
+    def push(self) -> None:
+        """Send what has gathered, in the caller's thread."""
+        with self._sending:
+            for (op, argument, source, reason), names in self._gathered():
+                for start in range(0, len(names), HANDLES_MAX):
+                    try:
+                        self._send(op, argument, source, names[start : start + HANDLES_MAX], reason)
+                    except TarryError as error:
+                        log.warning("messages could not be settled and will come again: %s", error)
+                        self._error = self._error or error
+
+    def hurry(self) -> None:
+        """Have the thread send now what has gathered."""
+        self._wake()
+
+    def flush(self) -> None:
+        """Send what has gathered, and wait until it is durable.
+
+        Raises:
+            TarryError: the first refusal since the last call.
+        """
+        self.push()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Send what has gathered, and nothing from now on."""
+        self.push()
+        self.closed = True
+        self._wake()
+
+    def _gathered(self) -> list[tuple[_What, list[str]]]:
+        with self._gathering:
+            ready, self._ready = self._ready, []
+            for _ in range(len(self._dirty)):
+                batch = self._dirty.popleft()
+                ready.append(((StreamOp.ACK, 0, batch.source, ""), batch.take_acked()))
+        joined: list[tuple[_What, list[str]]] = []
+        for what, names in ready:
+            if not names:
+                continue
+            if joined and joined[-1][0] == what:
+                joined[-1][1].extend(names)
+            else:
+                joined.append((what, names))
+        return joined
+
+    def _send(self, op: StreamOp, argument: int, source: tuple[str, str], names: list[str], reason: str) -> None:
+        topic, group = source
+        body: dict[str, Any] = {"deliveries": names}
+        if op is StreamOp.EXTEND:
+            body["lease_ms"] = argument
+        elif op is not StreamOp.ACK and argument >= 0:
+            body["delay_ms"] = argument
+        if reason:
+            body["reason"] = reason
+        path = path_of(f"{GROUP}/{_WAYS[op]}", {"topic": topic, "group": group})
+        self._exchange.ask(Asked("POST", path, encoded(body)))
+
+    def _no_way(self, op: StreamOp) -> NativeOnlyError:
+        what = "to reject a message" if op is StreamOp.REJECT else "to release a message"
+        return needs_native(what, self._exchange.text)
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        with self._wakes:
+            if self._thread is None and not self.closed:
+                self._thread = threading.Thread(
+                    target=_work, args=(weakref.ref(self), self._wakes), name="tarry-http", daemon=True
+                )
+                self._thread.start()
+            self._is_woken = True
+            self._wakes.notify()
+
+    def wait(self) -> bool:
+        """Wait for something to do; return whether there may be more, later. The thread's."""
+        with self._wakes:
+            if not self._is_woken:
+                self._wakes.wait(TEND_S)
+            woken, self._is_woken = self._is_woken, False
+        if self.closed:
+            return False
+        if woken:
+            time.sleep(GATHER_S)  # so that acks travel together
+        return True
+
+    def work(self) -> None:
+        """Send what has gathered, and extend leases. The thread's."""
+        for consumer in list(self._tended):
+            consumer.tend()
+        self.push()
+
+
+def _work(settler: Callable[[], HttpSettler | None], _: threading.Condition) -> None:
+    while (each := settler()) is not None and each.wait():
+        try:
+            each.work()
+        except Exception:
+            log.exception("settling failed")
+        del each
