@@ -360,6 +360,11 @@ class Delivery:
         return self._batch.lists["topic"][self._row]
 
     @property
+    def group(self) -> str:
+        """The consumer group that it was handed out to."""
+        return self._batch.source[1]
+
+    @property
     def body(self) -> bytes:
         return self._batch.lists["body"][self._row]
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from tarry.api.push import PushSubscription, secret_key
 from tarry.base.version import VERSION
 from tarry.message.receipt import id_of
+from tarry.message.trace_context import TRACEPARENT, parse_traceparent
 
 CONTENT_TYPE = "content-type"
 """The property of a message that names the type of its body."""
@@ -122,6 +123,8 @@ class RequestMaker:
         return headers
 
     def _add_properties(self, headers: dict[str, str], properties: Mapping[str, str]) -> None:
+        if TRACEPARENT in properties and parse_traceparent(properties[TRACEPARENT]) is not None:
+            headers.setdefault(TRACEPARENT, properties[TRACEPARENT])
         given = properties.get(CONTENT_TYPE)
         if given is not None and _TYPE.fullmatch(given):
             headers[CONTENT_TYPE] = given

@@ -22,6 +22,7 @@ from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.table import TOPIC
+from tarry.fronts.http.rest.trace_headers import with_trace
 from tarry.fronts.http.services import HttpServices
 from tarry.message.options import UNMET
 
@@ -70,7 +71,7 @@ class Messages:
             row = message_of_json(body, **names)
         else:
             row = message_of_request(request, await request.body(self._body_bytes_max), **names)
-        receipt = await request.desk.schedule_row(row)
+        receipt = await request.desk.schedule_row(with_trace(row, request.headers))
         location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"} if receipt.handle else {}
         status = 201 if receipt.outcome in PRESENT else 412 if receipt.outcome in UNMET else 200
         return json_answer(receipt_to_json(receipt), status, location)
