@@ -40,7 +40,7 @@ LONG_FIRST = (
     *("spark", "kafka", "celery_project", "django_project", "rabbitmq", "outbox"),
     *("e2e", "crash", "model", "models", "compat"),
     *("rocketmq", "rocketmq_classic", "gateway", "http", "mqtt", "link", "loopgrpc", "fuzz", "browser", "push"),
-    *("contract", "takeover", "engines", "identity", "worker", "deploy", "unit"),
+    *("contract", "takeover", "engines", "identity", "worker", "deploy", "formats", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 

@@ -35,6 +35,11 @@ def test_every_option_is_a_user_property(option: Option) -> None:
     assert cell(row, option.column) is not None
 
 
+def test_a_trace_is_a_user_property() -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert dict(cell(row_of(user=[("traceparent", parent)]), "properties"))["traceparent"] == parent
+
+
 def test_times() -> None:
     assert cell(row_of("$delayed/5/t"), "delay_ms") == 5000
     assert cell(row_of(user=[("tarry.delay_ms", "7")]), "delay_ms") == 7

@@ -209,6 +209,13 @@ def test_whatever_is_in_a_message_headers_are_plain(
         assert json.loads(headers["x-tarry-properties"]) == dict(pairs)
 
 
+@pytest.mark.parametrize("later", ["", "-x\r\nhost: other"])
+def test_a_trace_goes_on_in_a_header(later: str) -> None:
+    parent = f"{'cc' if later else '00'}-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01{later}"
+    headers = maker().headers(message(properties=[("traceparent", parent)]), NOW_MS)
+    assert headers.get("traceparent") == (None if later else parent)
+
+
 def test_properties_that_are_too_long_for_a_header() -> None:
     headers = maker().request(message(properties=[("a", "x" * 5000)]), NOW_MS).headers
     assert "x-tarry-properties" not in headers

@@ -222,10 +222,10 @@ def test_the_commands_of_their_page_run(served: Served, monkeypatch: pytest.Monk
         client.schedule("orders", b"due")
     for words in shown.commands("tarry"):
         # They fill a terminal, are for a broker that has stopped, run until they are stopped, or move a test clock.
-        if words[0] not in ("top", "verify", "work", "advance", "takeover", "bridge"):
+        if words[0] not in ("top", "verify", "migrate", "work", "advance", "takeover", "bridge"):
             assert run(words) == 0, words
     served.stop()
-    assert run(["verify", "data"]) == 0
+    assert run(["verify", "data"]) == run(["migrate", "data"]) == 0
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")

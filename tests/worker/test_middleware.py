@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tarry
+from tarry.message.trace_context import parse_traceparent, wait_span_id
 from tarry.testing import TestBroker
 from tarry.worker.middleware import LogEach, Traces
 
@@ -36,8 +37,8 @@ def test_a_line_for_each_that_was_handled(tarry_broker: TestBroker, caplog: pyte
     assert line.startswith("orders 0000000000000000, attempt 1: handled in ")
 
 
-@pytest.mark.parametrize("link", [False, True])
-def test_a_span_for_each_continues_what_the_producer_began(tarry_broker: TestBroker, link: bool) -> None:
+@pytest.mark.parametrize(("link", "broker"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_span_for_each_continues_what_the_producer_began(tarry_broker: TestBroker, link: bool, broker: bool) -> None:
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -45,7 +46,7 @@ def test_a_span_for_each_continues_what_the_producer_began(tarry_broker: TestBro
 
     provider, spans = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    handled(tarry_broker, Traces(provider, link=link))
+    handled(tarry_broker, Traces(provider, link=link, broker=broker))
     good, bad = spans.get_finished_spans()
     assert (good.name, good.kind.name, good.attributes["messaging.message.id"]) == (
         "process orders",
@@ -53,7 +54,10 @@ def test_a_span_for_each_continues_what_the_producer_began(tarry_broker: TestBro
         "0000000000000000",
     )
     [producer] = [each.context for each in good.links] if link else [good.parent]
-    assert f"{producer.trace_id:032x}-{producer.span_id:016x}" == PARENT[3:-3]
+    before = parse_traceparent(PARENT)
+    assert before is not None
+    parent_id = wait_span_id(before, "orders", "billing", 0) if broker else before.span_id
+    assert (producer.trace_id, producer.span_id) == (before.trace_id, parent_id)
     assert (good.parent is None) == link
     assert (bad.parent, bad.links) == (None, ())
     assert (bad.status.description, len(bad.events)) == ("ValueError: no price", 1)

@@ -28,6 +28,7 @@ from tarry.base.setting_types import (
     Address,
     Allowed,
     Bytes,
+    Collector,
     Count,
     Directory,
     Issuers,
@@ -170,6 +171,10 @@ class Config(BaseModel):
 
     log_level: LogLevel = Field("info", description="What is logged to stderr, by module, too.")
     log_format: Literal["text", "json"] = Field("text", description="The form of a line of the log.")
+    otlp_endpoint: Collector = Field(
+        None,
+        description="Collector that gets spans of messages with a sampled traceparent, by OTLP over HTTP; empty: none.",
+    )
     share_core: Literal["on", "off"] = Field("on", description="Threads that pass small batches on share a core.")
     horizon_ms: Milliseconds = Field(60_000, ge=10, description="How far ahead the wheel is filled.")
     wheel_bytes_max: Bytes = Field(

@@ -128,6 +128,15 @@ def _origin(value: str | None) -> str | None:
     return origin
 
 
+def _collector(value: str | None) -> str | None:
+    if value is not None:
+        url = urlsplit(value)
+        if url.scheme not in ("http", "https") or not url.hostname or "@" in url.netloc or url.query or url.fragment:
+            raise ValueError("no URL of a collector")
+        _ = url.port  # raises ValueError for one that is none
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Allowed:
     """Allowed values of a setting, in words; part of its annotation."""
@@ -155,6 +164,12 @@ Origin = Annotated[
     BeforeValidator(_empty_is_none),
     AfterValidator(_origin),
     Allowed('https://HOST or https://HOST:PORT, http:// of this machine alone, or "" for none'),
+]
+Collector = Annotated[
+    str | None,
+    BeforeValidator(_empty_is_none),
+    AfterValidator(_collector),
+    Allowed('http:// or https:// with HOST:PORT, as "http://127.0.0.1:4318", or "" for none'),
 ]
 Networks = Annotated[str, AfterValidator(checked(parse_networks)), _NETWORKS]
 Ports = Annotated[str, AfterValidator(checked(parse_ports)), _PORTS]

@@ -100,6 +100,8 @@ class Broker(Calls):
         self._list_whole = confirmed({ops.ListPending: parts.queries.list_whole}, engine.shared)[ops.ListPending]
         self._audited = parts.audit.kinds
         self._health.listen(parts.groups.stop)
+        if parts.traces is not None:
+            parts.traces.start()
         if threads:
             parts.loops.start()
         parts.key_backfill.start()

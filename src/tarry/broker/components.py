@@ -32,6 +32,7 @@ from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
 from tarry.broker.test_time import TestTime
+from tarry.broker.traces import SpanExport
 from tarry.groups import ConsumerGroups, DeadLetters
 from tarry.intake import Intake, IntakeWriter, Submission
 from tarry.log.commit import GroupCommit
@@ -72,6 +73,7 @@ class BrokerComponents:
     board: Board
     jobs: Jobs
     lateness: Lateness
+    traces: SpanExport | None
     acceptance: Acceptance
     scheduling: Scheduling
     changes: Changes
@@ -90,6 +92,8 @@ class BrokerComponents:
 
     def close(self) -> None:
         """Close the files, and release the directory."""
+        if self.traces is not None:
+            self.traces.close()
         self.audit.close()
         self.identities.close()
         self.bound.close(is_durable=False)

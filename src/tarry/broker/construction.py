@@ -51,6 +51,7 @@ from tarry.broker.scrub import Scrub
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
 from tarry.broker.test_time import TestTime
+from tarry.broker.traces import traces_of
 from tarry.groups import ConsumerGroups
 from tarry.identity.accounts import Existing
 from tarry.log.engine import LogEngine
@@ -79,7 +80,7 @@ def open_components(
     """
     with _named_failures(config.data), ExitStack() as undo:
         around = Opened(
-            *(config, clock, files, engine, health, Damage(), Lateness(clock), undo),
+            *(config, clock, files, engine, health, Damage(), Lateness(clock), traces_of(config), undo),
             threaded=threaded,
             placement=placement,
             audited=audited,
@@ -240,6 +241,7 @@ def _make_queries(
         opened.audit,
         opened.identities,
         around.engine.shared,
+        around.traces,
     )
     history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.state_of, opened.secret)
     queries = Queries(
@@ -321,6 +323,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         board=board,
         jobs=opened.jobs,
         lateness=around.lateness,
+        traces=around.traces,
         acceptance=accepting.acceptance,
         scheduling=accepting.scheduling,
         changes=asking.changes,

@@ -28,6 +28,7 @@ from typing import Protocol
 from tarry.base.errors import CorruptError
 from tarry.base.types import NEVER_MS
 from tarry.log.files import Files
+from tarry.log.format_version import is_newer, newer_format
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ FILE = "handed"
 AHEAD_MS = 5_000
 """Distance ahead of the clock to which the bound is moved."""
 _MAGIC = b"THND"
-_VERSION = 1
+VERSION = 1
 _RECORD = struct.Struct("<4sIQq")  # magic, version, number of the write, bound
 _CRC = struct.Struct("<I")
 _RECORD_BYTES = _RECORD.size + _CRC.size
@@ -51,12 +52,14 @@ def read_bound(path: Path) -> tuple[int, int, bool] | None:
     A slot is sound if its record is whole, or if it was never written. None if there is no file.
 
     Raises:
-        CorruptError: neither slot is whole.
+        CorruptError: neither slot is whole, or a newer program wrote one.
     """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
+    if is_newer(version := version_of(content), (VERSION,)):
+        raise CorruptError(newer_format(str(path), version, (VERSION,)))
     records = [record for slot in _slots_of(content) if (record := _decoded(slot)) is not None]
     if len(content) != FILE_BYTES or not records:
         raise CorruptError(f"{path} is damaged, or of another version: neither of its two records is whole")
@@ -96,16 +99,27 @@ def _are_whole(content: bytes) -> bool:
     return all(_decoded(slot) is not None or not any(slot) for slot in _slots_of(content))
 
 
-def _decoded(slot: bytes) -> tuple[int, int] | None:
+def version_of(content: bytes) -> int | None:
+    """Return the highest format of the records that are whole; None: none is."""
+    return max((each[0] for slot in _slots_of(content) if (each := _whole(slot)) is not None), default=None)
+
+
+def _whole(slot: bytes) -> tuple[int, int, int] | None:
+    """Return version, number and bound of a record, if it is whole."""
     head, crc = slot[: _RECORD.size], slot[_RECORD.size :]
     if len(slot) != _RECORD_BYTES or crc != _CRC.pack(zlib.crc32(head)):
         return None
     magic, version, number, until_ms = _RECORD.unpack(head)
-    return (number, until_ms) if (magic, version) == (_MAGIC, _VERSION) else None
+    return (version, number, until_ms) if magic == _MAGIC else None
+
+
+def _decoded(slot: bytes) -> tuple[int, int] | None:
+    found = _whole(slot)
+    return found[1:] if found is not None and found[0] == VERSION else None
 
 
 def _encoded(number: int, until_ms: int) -> bytes:
-    head = _RECORD.pack(_MAGIC, _VERSION, number, until_ms)
+    head = _RECORD.pack(_MAGIC, VERSION, number, until_ms)
     return head + _CRC.pack(zlib.crc32(head))
 
 

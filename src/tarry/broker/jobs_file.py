@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry.base.errors import CorruptError, DiskFullError, OverloadedError
+from tarry.log.format_version import is_newer, newer_format
 
 VERSION = 2
 VERSIONS = (1, 2)
@@ -86,6 +87,8 @@ class JobsFile:
             [(self.version, tables)] = db.execute(_WRITTEN)
             if not (self.version or tables):
                 return  # nothing was written yet; even a copy of nothing has a page
+            if is_newer(self.version, VERSIONS):
+                raise CorruptError(newer_format(str(self._path), self.version, VERSIONS))
             if self.version not in VERSIONS:
                 readable = " or ".join(map(str, VERSIONS))
                 raise CorruptError(f"{self._path} is of version {self.version}; this program reads {readable}")

@@ -24,6 +24,7 @@ from tarry.broker.recovery import fired_since, open_registry, take_up_arrivals
 from tarry.broker.scheduling import Scheduling
 from tarry.broker.series import Series
 from tarry.broker.topic_bound import TopicBound
+from tarry.broker.traces import recorder_of
 from tarry.groups import ConsumerGroups, GroupRegistry
 from tarry.intake import IntakeWriter, Submission
 from tarry.log.commit import GroupCommit, as_tarry_error
@@ -189,6 +190,7 @@ def _make_delivery(around: Opened, opened: OpenedFiles, window: LoadedWindow, ac
         accepting.bound.check_names,
         threaded=around.threaded,
         may_hand_out=around.may_hand_out,
+        traces=recorder_of(around.traces, clock),
     )
     return DispatchPath(series, dispatcher, journal, groups)
 

@@ -31,6 +31,7 @@ from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import View
 from tarry.broker.test_clock import check_kind
 from tarry.broker.topic_counts import TopicCounts
+from tarry.broker.traces import SpanExport
 from tarry.identity.issuers import Issuers
 from tarry.intake import Intake, Segments
 from tarry.log.engine import LogEngine
@@ -66,6 +67,7 @@ class Opened:
     health: Health
     damage: Damage
     lateness: Lateness
+    traces: SpanExport | None
     undo: ExitStack
     threaded: bool
     placement: Placement

@@ -25,6 +25,7 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.scrub import Scrub
 from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import StoreFollower
+from tarry.broker.traces import SpanExport
 from tarry.intake import Intake
 from tarry.log.engine import SharedLogs
 from tarry.names import Registry
@@ -59,6 +60,7 @@ class Status:
     _audit: AuditWriter
     _identities: Identities
     _logs: SharedLogs | None
+    _traces: SpanExport | None = None
     clear_ports: ClearPorts = field(init=False, default_factory=ClearPorts)
     """The ports of this process at which other machines may speak without TLS."""
     _started_ms: int = field(init=False)
@@ -107,6 +109,7 @@ class Status:
             "insecure_open": {} if self._identities.snapshot else self._exposed,
             "clear_ports": with_workers(self.clear_ports, gateways),
             "audit": self._audit.state,
+            "traces": None if self._traces is None else self._traces.state,
             "certificates": ending(self._config, self._clock.now_ms()),
             "gateways": gateways,
         }

@@ -32,6 +32,7 @@ from tarry.verify.registry import registry_checks
 from tarry.verify.small_files import front_state_checks, pipeline_checks, small_checks
 from tarry.verify.store import owner_checks, store_checks
 
+_SCRUB = "which checks its files by itself (setting scrub_bytes_per_s)"
 JSON_VERSIONS: dict[str, tuple[int, ...]] = {
     "checkpoint.json": directory.VERSIONS,
     settings_file.FILE: (settings_file.VERSION,),
@@ -59,8 +60,10 @@ def own_front_state_checks(data: Path) -> Iterator[Check]:
 
 
 @contextmanager
-def held(data: Path) -> Iterator[None]:
+def held(data: Path, otherwise: str = _SCRUB) -> Iterator[None]:
     """No broker opens the directory meanwhile; several may look at the same time.
+
+    ``otherwise``: what a broker that has it open does instead.
 
     Raises:
         NotFoundError: there is no such data directory. LockedError: a broker has it open.
@@ -74,8 +77,7 @@ def held(data: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             raise LockedError(
-                f"{data} is in use by a broker, which checks its files by itself (setting scrub_bytes_per_s); "
-                "allowed: a directory whose broker has stopped"
+                f"{data} is in use by a broker, {otherwise}; allowed: a directory whose broker has stopped"
             ) from error
         yield
     finally:

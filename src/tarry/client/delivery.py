@@ -64,6 +64,8 @@ class ReceivedBatch(Protocol):
 
     settler: Settles
     keeper: Keeps | None
+    source: tuple[str, str]
+    """Topic and group in which it is settled."""
     acked: list[int]
     """Rows that were acknowledged, in that order."""
     clean: bool
@@ -190,6 +192,11 @@ class Delivery:
     @property
     def topic(self) -> str:
         return self._batch.lists["topic"][self._row]
+
+    @property
+    def group(self) -> str:
+        """The consumer group that it was handed out to."""
+        return self._batch.source[1]
 
     @property
     def body(self) -> bytes:

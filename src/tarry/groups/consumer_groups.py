@@ -28,7 +28,7 @@ from tarry.groups.filter_threads import FilterThreads
 from tarry.groups.group import Group
 from tarry.groups.lifecycle import GroupLifecycle
 from tarry.groups.registry import GroupRegistry, broadcast_group, check_group
-from tarry.groups.services import GroupServices, ScheduleRows
+from tarry.groups.services import GroupServices, HandOutTraces, ScheduleRows
 from tarry.groups.settings_file import SettingsFile
 from tarry.log.files import Files
 from tarry.message.dead_topics import is_dead_topic
@@ -70,6 +70,7 @@ class ConsumerGroups:
         *,
         threaded: bool = False,
         may_hand_out: Callable[[], bool] | None = None,
+        traces: HandOutTraces | None = None,
     ) -> ConsumerGroups:
         """Bring back what the journal, just opened, and the file of settings have.
 
@@ -80,6 +81,7 @@ class ConsumerGroups:
             check_topics: raises where these topics are new and too many.
             threaded: filters that take their time are evaluated in threads.
             may_hand_out: see :class:`tarry.groups.services.GroupServices`.
+            traces: see there, too.
 
         Raises:
             CorruptError: they are damaged, or ahead of the ready log.
@@ -92,7 +94,7 @@ class ConsumerGroups:
         filters = FilterThreads() if threaded else None
         run_apart = None if filters is None else filters.run
         services = GroupServices(
-            clock, journal, ready.ticket, lease_numbers, on_handout, retry, may_hand_out, run_apart
+            clock, journal, ready.ticket, lease_numbers, on_handout, retry, may_hand_out, run_apart, traces
         )
         lifecycle = GroupLifecycle(
             ready, journal, registry, settings, services, schedule, check_topics, config.groups_max

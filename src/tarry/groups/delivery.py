@@ -351,7 +351,13 @@ class GroupDelivery:
         together = chosen[0] if len(chosen) == 1 else _joined(chosen)
         offsets, attempts = together.offsets, together.attempts
         tries = self._policy.own_tries(together.batch.column(TRIES))
-        number = self._state.leases.open(holder, offsets, together.states, attempts, tries, now + holder.lease_ms)
+        on_end = None
+        if (traces := self._services.traces) is not None:
+            topic, group = self._state.topic.name, self._state.name
+            on_end = traces.handed_out(topic, group, together.batch, offsets, attempts, together.states, now)
+        number = self._state.leases.open(
+            holder, offsets, together.states, attempts, tries, now + holder.lease_ms, on_end
+        )
         since = holder.on_handout(now)
         for part in chosen:
             due = part.batch.column(DUE).to_numpy()

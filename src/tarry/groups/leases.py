@@ -6,7 +6,7 @@ So the cost of a message is a few bytes and a share of some array operations.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,6 +19,8 @@ from tarry.groups.states import State, StateEvent, States, move, move_all
 
 Places: TypeAlias = npt.NDArray[np.intp]
 """Positions of rows in a lease."""
+OnLeaseEnd: TypeAlias = Callable[[Int64s, StateEvent], None]
+"""Told of the offsets of rows that are leased no more, and the event; with the group's lock held."""
 
 FEW_ROWS = 16
 """Up to here, to look at each row takes less than array operations do."""
@@ -79,6 +81,8 @@ class Lease:
     holder: Holder
     since_ms: int
     """Time of the hand-out."""
+    on_end: OnLeaseEnd | None = None
+    """Told of rows that are leased no more."""
 
     @property
     def held(self) -> Places:
@@ -117,6 +121,7 @@ class Leases:
         attempts: Int32s,
         tries: Int32s | None,
         deadline_ms: int,
+        on_end: OnLeaseEnd | None = None,
     ) -> int:
         """Lease rows that were in ``state`` (all, or each) to ``holder``; the lease's number."""
         rows, number = len(offsets), next(self._numbers)
@@ -126,7 +131,9 @@ class Leases:
             else move_all(state, StateEvent.LEASE)
         )
         since_ms = deadline_ms - holder.lease_ms
-        self._leases[number] = Lease(number, offsets, states, rows, attempts, tries, deadline_ms, holder, since_ms)
+        self._leases[number] = Lease(
+            number, offsets, states, rows, attempts, tries, deadline_ms, holder, since_ms, on_end
+        )
         self._push_deadline(deadline_ms, number)
         holder.held += rows
         self.rows += rows
@@ -191,7 +198,8 @@ class Leases:
         tries = None if lease.tries is None else lease.tries[at]
         states = np.full(1, _LEASED, np.int8)
         self._leases[fresh] = Lease(
-            fresh, lease.offsets[at], states, 1, lease.attempts[at], tries, deadline_ms, lease.holder, lease.since_ms
+            *(fresh, lease.offsets[at], states, 1, lease.attempts[at], tries, deadline_ms, lease.holder),
+            *(lease.since_ms, lease.on_end),
         )
         self._push_deadline(deadline_ms, fresh)
         return fresh
@@ -213,6 +221,8 @@ class Leases:
         lease.left -= len(at)
         lease.holder.held -= len(at)
         self.rows -= len(at)
+        if lease.on_end is not None:
+            lease.on_end(lease.offsets[at], event)
         if not lease.left:
             del self._leases[lease.number]
 
@@ -241,6 +251,8 @@ class Leases:
         """Forget all leases: whoever settles by one of them gets a StaleLeaseError."""
         for lease in self._leases.values():
             lease.holder.held -= lease.left
+            if lease.on_end is not None:
+                lease.on_end(lease.offsets[lease.held], StateEvent.SEEK_BACK)
         self._leases.clear()
         self._deadlines.clear()
         self.rows = 0

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError
+from tarry.log.format_version import is_newer, newer_format
 
 MAGIC = 0x4D524654
 HEADER = struct.Struct("<IIIIIHHqqqqq")
@@ -134,6 +135,14 @@ def encode_file_header(log_kind: LogKind, base: int) -> bytes:
     return head + struct.pack("<I", zlib.crc32(head))
 
 
+def file_version(data: bytes) -> int | None:
+    """Return the format of a segment file, whichever it is, by its first bytes; None: they are no sound header."""
+    if len(data) < FILE_HEADER_BYTES:
+        return None
+    magic, version, *_, crc = FILE_HEADER.unpack_from(data)
+    return int(version) if magic == FILE_MAGIC and crc == zlib.crc32(data[: FILE_HEADER_BYTES - 4]) else None
+
+
 def decode_file_header(data: bytes) -> tuple[LogKind, int] | None:
     """Return the log and the base of a segment file, or None if the header is invalid.
 
@@ -145,6 +154,8 @@ def decode_file_header(data: bytes) -> tuple[LogKind, int] | None:
     magic, version, log_kind, base, _, crc = FILE_HEADER.unpack_from(data)
     if magic != FILE_MAGIC or crc != zlib.crc32(data[: FILE_HEADER_BYTES - 4]):
         return None
+    if is_newer(version, (VERSION,)):
+        raise CorruptError(newer_format("the log", version, (VERSION,)))
     if version != VERSION:
         raise CorruptError(f"log file of format version {version}; this program reads version {VERSION}")
     if log_kind not in tuple(LogKind):

@@ -12,6 +12,7 @@ from typing import Any
 
 from tarry.base.errors import CorruptError
 from tarry.log.files import TRY_AGAIN, Files, not_now
+from tarry.log.format_version import is_newer, newer_format
 
 
 def write_json(files: Files, path: Path, version: int, fields: Mapping[str, Any]) -> None:
@@ -79,7 +80,11 @@ def read_json(path: Path, versions: Sequence[int], *, bare: Sequence[int] = ()) 
             sound = content.pop("version") in bare
         else:
             crc = content.pop("crc")
-            sound = crc == _crc(content) and content.pop("version") in versions
+            sound = crc == _crc(content)
+            version = content.pop("version")
+            if sound and is_newer(version, versions):
+                raise CorruptError(newer_format(str(path), version, versions))
+            sound = sound and version in versions
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, AttributeError, TypeError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 from tarry.base.errors import NotFoundError
 from tarry.base.extras import missing_extra
 from tarry.client.delivery import Delivery
+from tarry.message.trace_context import TRACEPARENT, parse_traceparent, wait_span_id
 from tarry.worker.handler import Call
 
 
@@ -40,12 +41,14 @@ class Traces:
     Whoever schedules puts that property there: ``opentelemetry.propagate.inject(properties)``.
     """
 
-    def __init__(self, tracer_provider: Any = None, *, link: bool = False) -> None:
+    def __init__(self, tracer_provider: Any = None, *, link: bool = False, broker: bool = False) -> None:
         """Make one.
 
         Args:
             tracer_provider: of OpenTelemetry; None: the process'.
             link: have the span begin a trace of its own, with a link to the one of the producer: for delays of days.
+            broker: have the span be below the broker's of the message's wait, or linked to it, in the place of the
+                producer's: where the broker sends spans (its setting ``otlp_endpoint``).
 
         Raises:
             NotFoundError: OpenTelemetry is not installed.
@@ -54,13 +57,15 @@ class Traces:
             from opentelemetry import context, propagate, trace
         except ImportError as error:
             raise NotFoundError(missing_extra("the middleware Traces", "otel", error)) from error
-        self._trace, self._extract, self._link = trace, propagate.extract, link
+        self._trace, self._extract, self._link, self._broker = trace, propagate.extract, link, broker
         self._nothing = context.Context()
         self._tracer = trace.get_tracer("tarry.worker", tracer_provider=tracer_provider)
 
     async def __call__(self, message: Delivery, call_next: Call) -> Any:
         """See :data:`tarry.worker.handler.Middleware`."""
         before = self._extract(message.properties)
+        if self._broker:
+            before = self._below_wait(before, message)
         of: dict[str, Any] = {"context": before}
         if self._link:
             producer = self._trace.get_current_span(before).get_span_context()
@@ -76,3 +81,18 @@ class Traces:
         kind = self._trace.SpanKind.CONSUMER
         with self._tracer.start_as_current_span(f"process {message.topic}", kind=kind, attributes=attributes, **of):
             return await call_next(message)
+
+    def _below_wait(self, before: Any, message: Delivery) -> Any:
+        """Return the context of the broker's span; of a message that it makes none of, the one that it came with."""
+        producer = parse_traceparent(message.properties.get(TRACEPARENT, ""))
+        if producer is None or not producer.is_sampled:
+            return before
+        came = self._trace.get_current_span(before).get_span_context()
+        wait = self._trace.SpanContext(
+            producer.trace_id,
+            wait_span_id(producer, message.topic, message.group, message.seq),
+            is_remote=True,
+            trace_flags=came.trace_flags,
+            trace_state=came.trace_state,
+        )
+        return self._trace.set_span_in_context(self._trace.NonRecordingSpan(wait), before)

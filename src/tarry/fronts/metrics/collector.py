@@ -192,6 +192,9 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
     for reason, count in audit["refused"].items():
         refused.add_metric([reason], count)
     yield refused
+    if (traces := overview["traces"]) is not None:
+        yield CounterMetricFamily("tarry_exported_spans", "Spans that the collector took.", traces["exported"])
+        yield CounterMetricFamily("tarry_dropped_spans", "Spans that were dropped.", traces["dropped"])
     scrub = overview["scrub"]
     yield CounterMetricFamily("tarry_scrub_passes", "How often all files were checked.", scrub["passes"])
     yield CounterMetricFamily("tarry_scrubbed_bytes", "Read to check files for damage.", scrub["bytes"])

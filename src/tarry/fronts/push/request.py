@@ -23,6 +23,7 @@ from tarry.base.version import VERSION
 from tarry.fronts.push.cloud_event import EventMaker
 from tarry.fronts.push.message import PushMessage
 from tarry.message.cloud_event import CONTENT_TYPE, PREFIX
+from tarry.message.trace_context import TRACEPARENT, parse_traceparent
 
 OCTETS = "application/octet-stream"
 PROPERTIES_MAX = 4096
@@ -92,6 +93,8 @@ class RequestMaker:
 
 
 def _add_properties(headers: dict[str, str], properties: Mapping[str, str]) -> None:
+    if TRACEPARENT in properties and parse_traceparent(properties[TRACEPARENT]) is not None:
+        headers.setdefault(TRACEPARENT, properties[TRACEPARENT])
     text = json.dumps(properties, separators=(",", ":"))
     if len(text) <= PROPERTIES_MAX:
         headers["x-tarry-properties"] = text.replace("\x7f", "\\u007f")

@@ -23,6 +23,7 @@ from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.table import TOPIC
+from tarry.fronts.http.rest.trace_headers import with_trace
 from tarry.fronts.http.services import HttpServices
 from tarry.message.cloud_event_json import BATCH_TYPE, JSON_TYPE
 from tarry.message.options import UNMET
@@ -76,7 +77,7 @@ class Messages:
             row = message_of_json(body, **names)
         else:
             row = message_of_request(request, await request.body(self._body_bytes_max), **names)
-        return _scheduled(await request.desk.schedule_row(row))
+        return _scheduled(await request.desk.schedule_row(with_trace(row, request.headers)))
 
     async def _schedule_events(self, request: RestRequest, names: Names) -> Answer:
         """Schedule a CloudEvent as a message; of a batch all or none, and 201 with a list of receipts."""
@@ -85,7 +86,7 @@ class Messages:
         fixed = {name: value for name, value in names.items() if name != "topic"}
         rows = rows_of_events(request, body, names["topic"], fixed)
         if not is_batch(request):
-            return _scheduled(await request.desk.schedule_row(rows[0]))
+            return _scheduled(await request.desk.schedule_row(with_trace(rows[0], request.headers)))
         for row in rows:
             request.desk.check_row(row)
         if not rows:
