@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from tarry.base.errors import InvalidMessageError
-from tarry.message.columns import shown
+from tarry.base.printable import shown
 
 VERSION = "1.0"
 PREFIX = "ce_"

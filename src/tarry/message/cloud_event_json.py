@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tarry.base.errors import InvalidMessageError
+from tarry.base.printable import shown
 from tarry.message.cloud_event import CloudEvent
-from tarry.message.columns import shown
 
 JSON_TYPE = "application/cloudevents+json"
 BATCH_TYPE = "application/cloudevents-batch+json"

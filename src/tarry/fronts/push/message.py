@@ -44,7 +44,7 @@ _COLUMNS = ("seq", "topic", "due_ms", "id", "key", "tag", "properties", "body", 
 
 
 def messages_of(batch: pa.RecordBatch) -> list[PushMessage]:
-    """Return the rows of a delivery (:data:`tarry.api.views.DELIVERY`) as messages."""
+    """Return the rows of a delivery (:data:`tarry.api.row_schemas.DELIVERY`) as messages."""
     found = []
     for row in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
         message = PushMessage(*row)

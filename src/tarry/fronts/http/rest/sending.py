@@ -12,6 +12,7 @@ from tarry.api.bounds import FIELDS, with_bound
 from tarry.api.operations import CancelKeys, FindKey, GetHistory, Reschedule
 from tarry.api.operations.messages import ReceiptJson, receipt_to_json
 from tarry.api.outcome import Outcome
+from tarry.api.paths import HANDLE, KEY, MESSAGES
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, NotFoundError
 from tarry.fronts.http.rest import message_fields
 from tarry.fronts.http.rest.answer import JSON, Answer, chosen, json_answer
@@ -22,7 +23,6 @@ from tarry.fronts.http.rest.operations import REF, answer_of, check_json, result
 from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
-from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.rest.trace_headers import with_trace
 from tarry.fronts.http.services import HttpServices
 from tarry.message.cloud_event_json import BATCH_TYPE, JSON_TYPE
@@ -32,7 +32,6 @@ from tarry.message.rows import ID
 
 OVERHEAD_BYTES = 1 << 20
 """Bytes that a JSON object may have beside its body."""
-MESSAGES, KEY, HANDLE = f"{TOPIC}/messages", f"{TOPIC}/keys/{{key}}", "/v1/messages/{handle}"
 TIMES_BYTES_MAX = 64 << 10
 ANY = "application/octet-stream"
 PRESENT = ("scheduled", "replaced")
