@@ -212,7 +212,7 @@ def test_whatever_is_in_a_message_headers_are_plain(
 @pytest.mark.parametrize("later", ["", "-x\r\nhost: other"])
 def test_a_trace_goes_on_in_a_header(later: str) -> None:
     parent = f"{'cc' if later else '00'}-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01{later}"
-    headers = maker().headers(message(properties=[("traceparent", parent)]), NOW_MS)
+    headers = maker().request(message(properties=[("traceparent", parent)]), NOW_MS).headers
     assert headers.get("traceparent") == (None if later else parent)
 
 

@@ -1,4 +1,4 @@
-"""What is told of a group, and of a topic. Imports nothing slow."""
+"""The answers about a group, and about a topic. Imports nothing slow."""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ Natural = Annotated[int, Ge(0), Lt(1 << 62)]
 
 @dataclass(frozen=True, slots=True)
 class FirstThatFits:
-    """Mark of a union: a text is read as the first of its types that it fits, and not as the one that fits best."""
+    """Mark of a union: a text is read as the first of its types that it fits.
+
+    Not as the one that fits best.
+    """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         """Tell pydantic, which a client has not got."""
@@ -175,7 +178,10 @@ class Rows(Generic[R]):
     encode: Callable[[R], tuple[pa.Schema, Iterable[pa.RecordBatch]]]
     decode: Callable[[pa.Table], R]
     schema_name: str
-    """Name of the batches' schema, see :func:`row_schema`; the one that ``encode`` returns may have metadata, too."""
+    """Name of the batches' schema, see :func:`row_schema`.
+
+    The one that ``encode`` returns may have metadata, too.
+    """
     goes_on_by: str | None = None
     """Column of positions in the range that is asked for, ``start`` to ``end``; None: an answer is whole.
 

@@ -1,4 +1,4 @@
-"""The paths of operations in Tarry's own HTTP API: for who serves it, and for who asks by it. Imports nothing slow.
+"""The paths of operations in Tarry's own HTTP API, for servers and clients. Imports nothing slow.
 
 An operation that is not named here is at ``POST /v1/operations/NAME``, with its fields as a JSON object. Those that are
 only of use inside Tarry (:data:`INTERNAL`) are not offered.
@@ -41,7 +41,7 @@ ELSEWHERE: frozenset[Kind] = frozenset({ops.FindKey})
 
 TOPIC = "/v1/topics/{topic}"
 MESSAGES, KEY, HANDLE = f"{TOPIC}/messages", f"{TOPIC}/keys/{{key}}", "/v1/messages/{handle}"
-"""Paths of single messages, which are no operations: what is in the body, and what in the query, is their own."""
+"""Paths of single messages, which are no operations: body and query are their own."""
 BATCH = "/v1/batch"
 GROUP = f"{TOPIC}/groups/{{group}}"
 LETTERS = f"{GROUP}/dead-letters"

@@ -190,7 +190,10 @@ class ClosedError(UnavailableError):
 
 
 class NativeOnlyError(TarryError):
-    """Only the native link does this, and the client speaks HTTP, or lacks what the link needs. Nothing was done."""
+    """The native link alone does this, and the client speaks HTTP, or lacks what the link needs.
+
+    Nothing was done.
+    """
 
     code = "native_only"
 

@@ -18,7 +18,7 @@ def how_to_install(extra: str) -> str:
 
 
 NATIVE = "tarry-client[native]"
-"""What a client of the native link is installed as."""
+"""The requirement that a client of the native link is installed by."""
 
 
 def needs_native(what: str, address: str) -> NativeOnlyError:
@@ -30,7 +30,7 @@ def needs_native(what: str, address: str) -> NativeOnlyError:
 
 
 def native_missing(address: object, error: ImportError) -> NativeOnlyError:
-    """Return the error that an address is of the native link, and that something it needs is not installed."""
+    """Return the error: an address is of the native link, which needs what is not installed."""
     return NativeOnlyError(
         f"the address {address!r:.300} is of the native link: the module {error.name!r} is not installed; "
         f"allowed: {install(NATIVE)}, or http://HOST:PORT, an address of the broker's HTTP front"
@@ -38,7 +38,10 @@ def native_missing(address: object, error: ImportError) -> NativeOnlyError:
 
 
 def not_installed(what: str, error: ImportError) -> str:
-    """Return the text of an error: ``what`` needs a module of Tarry, or another's, that could not be imported."""
+    """Return the text of an error: ``what`` needs a module that could not be imported.
+
+    One of Tarry's, or another's.
+    """
     name = error.name or ""
     requirement = "tarry" if name.startswith("tarry.") else NATIVE
     return f"{what} needs the module {name!r}, which is not installed; allowed: {install(requirement)}"

@@ -1,4 +1,4 @@
-"""The formats of a data directory: which version each part has, and which this program reads and writes.
+"""The formats of a data directory: each part's version, and those that this program knows.
 
 Nothing is opened as a broker does, and nothing is changed. Files that are made of others (``.idx``, ``registry/``) are
 left out: they are made again where they do not fit.

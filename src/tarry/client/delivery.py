@@ -60,7 +60,10 @@ class Keeps(Protocol):
 
 
 class ReceivedBatch(Protocol):
-    """What messages came with: :class:`tarry.client.delivery_batch.DeliveryBatch`, or the same by HTTP."""
+    """The batch that messages came with.
+
+    It is a :class:`tarry.client.delivery_batch.DeliveryBatch`, or the same by HTTP.
+    """
 
     settler: Settles
     keeper: Keeps | None

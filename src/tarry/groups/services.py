@@ -37,7 +37,9 @@ class HandOutTraces(Protocol):
         states: State | States,
         now_ms: int,
     ) -> OnLeaseEnd | None:
-        """Note that rows (:data:`tarry.message.schema.SCHEMA`) were handed out, that were in ``states`` (all, or each).
+        """Note that rows were handed out, that were in ``states`` (all, or each).
+
+        Their columns: :data:`tarry.message.schema.SCHEMA`.
 
         Returns whom to tell when some of them are leased no more; None: nobody wants to know.
         """

@@ -1,4 +1,4 @@
-"""What is said of a file whose format this program does not read: a newer one's, or a damaged file's."""
+"""The text for a file whose format this program does not read: a newer one's, or a damaged one."""
 
 from __future__ import annotations
 

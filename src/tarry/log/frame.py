@@ -136,7 +136,7 @@ def encode_file_header(log_kind: LogKind, base: int) -> bytes:
 
 
 def file_version(data: bytes) -> int | None:
-    """Return the format of a segment file, whichever it is, by its first bytes; None: they are no sound header."""
+    """Return the format of a segment file by its first bytes; None: they are no sound header."""
     if len(data) < FILE_HEADER_BYTES:
         return None
     magic, version, *_, crc = FILE_HEADER.unpack_from(data)

@@ -1,4 +1,4 @@
-"""What a message says of the trace that it belongs to: the property ``traceparent`` of W3C's Trace Context.
+"""The trace that a message belongs to: its property ``traceparent``, by W3C's Trace Context.
 
 https://www.w3.org/TR/trace-context/: ``00-TRACE-SPAN-FLAGS``, in lower-case hexadecimal digits. The broker hands it on
 as it came: OpenTelemetry's conventions for messaging call it the message's creation context, which no intermediary
@@ -26,7 +26,7 @@ _FEW_ENTRIES = 64
 
 
 class TraceContext(NamedTuple):
-    """The producer's span: numbers of the trace and of the span, neither is 0; and whether spans are recorded."""
+    """The producer's span: numbers of trace and span, neither 0; and whether spans are recorded."""
 
     trace_id: int
     span_id: int

@@ -83,7 +83,7 @@ class Traces:
             return await call_next(message)
 
     def _below_wait(self, before: Any, message: Delivery) -> Any:
-        """Return the context of the broker's span; of a message that it makes none of, the one that it came with."""
+        """Return the context of the broker's span, or that which the message came with."""
         producer = parse_traceparent(message.properties.get(TRACEPARENT, ""))
         if producer is None or not producer.is_sampled:
             return before

@@ -18,7 +18,10 @@ LOOK_S = 1.0
 
 
 def find_message(sources: HistorySources, seq: int, due_ms: int) -> pa.RecordBatch:
-    """Return the message as a batch of one row of :data:`tarry.api.row_schemas.FOUND`; of none if not found."""
+    """Return the message as a batch of one row; of none if not found.
+
+    Columns: :data:`tarry.api.row_schemas.FOUND`.
+    """
     row = sources.finder.find([NameEntry(seq, due_ms, 0)], SCHEMA.names).get(seq)
     topic = None if row is None else row.column("topic")[0].as_py()
     # A message that has fallen due may still be where it was, too; only its queue knows its offset.

@@ -1,4 +1,4 @@
-"""Spans of messages that belong to a sampled trace: their wait in the broker, and each hand-out to a consumer.
+"""Spans of traced messages: their wait in the broker, and each hand-out to a consumer.
 
 ``recorder`` notes what happens, ``spans`` is the bounded queue, ``exporter`` sends by OTLP. With the setting
 ``otlp_endpoint`` alone.

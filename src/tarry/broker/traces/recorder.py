@@ -1,4 +1,6 @@
-"""Notes hand-outs of traced messages and their ends; called with a group's lock held, so it only appends to a queue.
+"""Notes hand-outs of traced messages and their ends.
+
+It is called with a group's lock held, so it only appends to a queue.
 
 A batch without properties costs a comparison, and one without a sampled ``traceparent`` a look at the names of its
 properties. What is in consumers' hands is kept with its lease, so there is no more of it than of leases.

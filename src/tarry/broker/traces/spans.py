@@ -1,4 +1,4 @@
-"""What happened to a message that is traced, and a bounded queue of that: whoever is late loses spans, never time."""
+"""Events of traced messages, and a bounded queue of them: who is late loses spans, never time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""HTTP as a client's way to its broker: Tarry's own API (docs/http.md), by urllib3. Needs neither Arrow nor NumPy.
+"""HTTP as a client's way to its broker, by urllib3: Tarry's own API (docs/http.md).
+
+Needs neither Arrow nor NumPy.
 
 ``address`` is where · ``exchange`` sends requests · ``operations`` and ``rows`` write them, and read the answers ·
 ``received`` is what arrives, ``settling`` brings acks back · ``consumer`` is for people · ``way`` is all of it.

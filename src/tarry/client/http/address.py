@@ -1,4 +1,4 @@
-"""Addresses of a broker's HTTP front: ``http://HOST:PORT`` or ``https://HOST:PORT``, several with commas between."""
+"""Addresses of HTTP fronts: ``http://HOST:PORT`` or ``https://…``, several with commas between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer by HTTP: it asks for what its loop works through in half a second, and keeps the leases of that."""
+"""A consumer by HTTP: it asks for half a second's work, and keeps the leases of that."""
 
 from __future__ import annotations
 

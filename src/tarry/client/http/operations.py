@@ -1,4 +1,4 @@
-"""Operations as requests of Tarry's HTTP API, by the paths of :mod:`tarry.api.paths`; and their answers."""
+"""Operations as requests of Tarry's HTTP API, by :mod:`tarry.api.paths`; and their answers."""
 
 from __future__ import annotations
 

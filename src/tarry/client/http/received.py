@@ -1,4 +1,4 @@
-"""Messages that came by HTTP: a batch of them, for :class:`tarry.client.delivery.Delivery` to be a view of."""
+"""Messages that came by HTTP, as a batch that :class:`tarry.client.delivery.Delivery` views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settlements by HTTP: what deliveries say is gathered for some milliseconds, and sent by a thread of its own.
+"""Settlements by HTTP: gathered for some milliseconds, and sent by a thread of its own.
 
 One thread sends at a time, in the order in which it was said.
 """

@@ -85,7 +85,7 @@ class HttpWay:
         return receipt_of(self._exchange.ask(Asked("POST", path, encoded(fields)), in_doubt=IN_DOUBT).json())
 
     def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
-        """Schedule messages, so many in a request; of those of a request, each is accepted or refused by itself."""
+        """Schedule messages, so many in a request; each is accepted or refused by itself."""
         rows, receipts = iter(rows_of(messages)), list[Receipt]()
         while part := list(islice(rows, MANY_ROWS)):
             lines = b"\n".join(encoded(fields_of(row)) for row in part)

@@ -92,7 +92,9 @@ def later(row: Row, delay_ms: int) -> Row:
 def delivered(
     batch: pa.RecordBatch, topic: str, qos: int, version: int, now_ms: int, more: Properties
 ) -> Iterator[Delivered]:
-    """Yield the messages of a delivery (:data:`tarry.api.row_schemas.DELIVERY`), without packet identifiers.
+    """Yield the messages of a delivery, without packet identifiers.
+
+    ``batch`` has the columns of :data:`tarry.api.row_schemas.DELIVERY`.
 
     Args:
         topic, qos: the subscription's, to a client of ``version``.

@@ -1,4 +1,4 @@
-"""The trace that a request belongs to, by W3C's Trace Context, is that of the message that it schedules.
+"""The trace of a request, by W3C's Trace Context, becomes that of the message that it schedules.
 
 Instrumented HTTP clients send ``traceparent`` by themselves. What is no trace context is passed over, as the standard
 has it: nothing is refused for it. https://www.w3.org/TR/trace-context/#processing-model-for-working-with-trace-context
@@ -18,7 +18,7 @@ _PROPERTIES = PLACES["properties"]
 
 
 def with_trace(row: Row, headers: Mapping[str, bytes]) -> Row:
-    """Return the row of a message with the trace of the request as properties, unless it names a trace itself."""
+    """Return the row of a message with the request's trace in it, unless it names one itself."""
     given = headers.get(TRACEPARENT)
     if given is None:
         return row
