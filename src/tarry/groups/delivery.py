@@ -353,6 +353,7 @@ class GroupDelivery:
         tries = self._policy.own_tries(together.batch.column(TRIES))
         number = self._state.leases.open(holder, offsets, together.states, attempts, tries, now + holder.lease_ms)
         since = holder.on_handout(now)
+        self._state.handed_out += len(offsets)
         for part in chosen:
             due = part.batch.column(DUE).to_numpy()
             from_ms = np.maximum(due, accepted_ms(part.batch))
