@@ -24,6 +24,7 @@ from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import app as app_module
 from tarry.fronts.http.console import formatting as shown
 from tarry.fronts.http.console.app import console_app
+from tarry.fronts.http.console.causes import kind_of
 from tarry.fronts.http.console.charts import lateness_bars
 from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.messages import instant_ms
@@ -113,6 +114,12 @@ async def test_every_page_of_an_empty_and_of_a_busy_broker(tmp_path: Path) -> No
         assert ">orders<" in full["/"] and "In flight" in full["/console/topics"]
         assert "every 1h" in full["/console/series"]
         assert "60,000" not in await console.page("/console/topic", topic="orders")
+        assert "Nobody consumes for this group now: its messages wait." in await console.page("/console/group", **at)
+        got = console.broker.receive(**at)
+        page = await console.page("/console/group", **at)
+        assert '<td class="num" data-label="In flight"><span>1</span>' in page and "1 consumer;" in page
+        lease, offset = got.column("lease").to_numpy(), got.column("offset").to_numpy()
+        console.broker.nack("orders", "g", lease, offset, delay_ms=0)
         assert "Not settled" in await console.page("/console/group", **at)
         assert "tries" in await console.page("/console/dead", **at)
         data = (await console.http.get("/console/data/forecast?unit=minute")).json()
@@ -120,6 +127,26 @@ async def test_every_page_of_an_empty_and_of_a_busy_broker(tmp_path: Path) -> No
         assert len((await console.http.get("/console/data/live")).json()["at"]) == 1
         assert "There is no such page" in await console.page("/console/nothing", 404)
         assert "no group" in (await console.page("/console/group", 404, topic="orders", group="none")).lower()
+
+
+@pytest.mark.asyncio
+async def test_the_past_is_drawn_with_its_gaps(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        assert "Nothing was kept in this time" in await console.page("/console/past")
+        broker = console.broker
+        for _ in range(2):
+            broker.schedule("orders", b"x", delay="2d")
+            broker.advance("1m")
+            broker.components.minutes.look()
+            broker.advance("2m")  # nobody looks meanwhile, as of a broker that stood still
+        page = await console.page("/console/past", range="1h")
+        assert 'aria-current="true">1h<' in page and 'value="orders"' in page
+        data = (await console.http.get("/console/data/past?range=1h&topic=orders")).json()
+        assert data["step_s"] == 60 and len(data["at"]) in (60, 61)
+        assert len({len(column) for name, column in data.items() if name != "step_s"}) == 1
+        assert [rate for rate in data["accepted"] if rate] == [round(1 / 60, 3), round(1 / 180, 3)]
+        assert data["pending"].count(None) > 50
+        assert "not a topic name" in await console.page("/console/past", 422, topic="no topic")
 
 
 def _asks(path: str) -> bool:
@@ -252,6 +279,95 @@ async def test_dead_letters_are_respawned_and_purged(tmp_path: Path) -> None:
         assert "2 dead letters scheduled again" in await console.done("/console/dead", {**at, "action": "respawn-all"})
         broker.step()
         assert broker.receive("orders", "g", max_messages=9).column("body").to_pylist() == [b"b", b"c"]
+
+
+@pytest.mark.asyncio
+async def test_lists_are_sorted_and_found_as_the_address_says(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        for topic, count in (("a.orders", 1), ("b", 3), ("c.orders", 2)):
+            for _ in range(count):
+                console.broker.schedule(topic, b"x", delay="2d")
+            console.broker.set_group(topic, f"g-{topic}")
+
+        async def listed(**query: str) -> list[str]:
+            page = await console.page("/console/topics", **query)
+            return re.findall(r'href="/console/topic[?]topic=([a-z.]+)"', page.split("<h2>Groups")[0])
+
+        assert await listed() == ["b", "c.orders", "a.orders"]
+        assert await listed(sort="pending") == ["a.orders", "c.orders", "b"]
+        assert await listed(sort="topic") == ["a.orders", "b", "c.orders"]
+        assert await listed(sort="-topic") == ["c.orders", "b", "a.orders"]
+        assert await listed(sort="nothing", find="ORDERS") == ["c.orders", "a.orders"]
+        page = await console.page("/console/topics", sort="-pending", groups="-group", find="orders")
+        assert 'hx-get="/console/topics?find=orders&amp;sort=-pending&amp;groups=-group"' in page
+        assert page.count('aria-sort="descending"') == 2 and "sort=pending" in page
+        assert page.index("g-c.orders") < page.index("g-a.orders") and "g-b" not in page
+        assert "No topic has this in its name." in await console.page("/console/topics", find=HOSTILE)
+        of_one = (await console.http.get("/console/data/forecast?unit=day&topic=b")).json()
+        assert of_one["rows"] == 3
+        assert 'data-topic="b"' in await console.page("/", topic="b")
+
+
+def _bury(broker: TestBroker, reasons: list[str]) -> None:
+    """Make a dead letter for each reason, whose body is the reason's."""
+    broker.set_group("orders", "g", tries=1)
+    for reason in reasons:
+        broker.schedule("orders", reason.encode())
+        broker.step()
+        got = broker.receive("orders", "g")
+        broker.nack("orders", "g", got.column("lease").to_numpy(), got.column("offset").to_numpy(), reason=reason)
+        broker.step()
+
+
+@pytest.mark.asyncio
+async def test_dead_letters_of_a_cause_are_acted_on_together(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        broker = console.broker
+        down = [f"order {n} of 0x{n:x}: connection refused" for n in range(30)]
+        _bury(broker, [*down, f"{HOSTILE} 7", f"{HOSTILE} 8", ""])
+        at = {"topic": "orders", "group": "g"}
+        page = await console.page("/console/dead", **at)
+        assert "Respawn these 30…" in page and "order … of …: connection refused" in page
+        assert "<script>" not in page and "Respawn these 2…" in page and "Respawn these 1…" in page
+        of_cause = {"cause": "tries", "reason": "order … of …: connection refused"}
+        only = await console.page("/console/dead", **{**at, **of_cause})
+        assert len(re.findall(r'name="offset"', only)) == 30
+        [until] = set(re.findall(r'name="until" value="([0-9]+)"', page))
+        _bury(broker, ["order 99 of 0x99: connection refused"])  # nobody has seen it on that page
+        form = {**at, **of_cause, "until": until, "total": "30"}
+        await console.done("/console/dead", {**form, "action": "respawn-cause"})
+        progress = await _over(console, at)
+        assert "Scheduled again: 30 of 30" in progress and "hx-get" not in progress
+        broker.step()
+        bodies = broker.receive("orders", "g", max_messages=99).column("body").to_pylist()
+        assert sorted(bodies) == sorted(text.encode() for text in down)
+        assert broker.dead_letters("orders", "g").num_rows == 4
+        await console.done("/console/dead", {**form, "reason": "", "action": "purge-cause"})
+        assert "Deleted: 1 of" in await _over(console, at)
+        refused = await console.done("/console/dead", {**form, "until": "x", "action": "purge-cause"})
+        assert "the form lacks until" in refused
+
+
+async def _over(console: Console, at: dict[str, str]) -> str:
+    """The progress when it has ended."""
+    while "hx-get" in (page := await console.page("/console/dead/progress", **at)):
+        await asyncio.sleep(0)
+    return page
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("", ""),
+        ("\n\n  timed out after 30.5 s\nTraceback …", "timed out after … s"),
+        ("no row 7f3a9c21-aa10-4d9e-8a53-0f0c1b2d3e4f", "no row …"),
+        ("KeyError: 'face'", "KeyError: 'face'"),
+        ("10.0.0.7:5432 refused", "… refused"),
+        ("x" * 500, "x" * 160),
+    ],
+)
+def test_reasons_of_one_kind_are_the_same(reason: str, kind: str) -> None:
+    assert kind_of(reason) == kind
 
 
 @pytest.mark.asyncio

@@ -125,10 +125,17 @@ def test_lists_have_what_the_viewer_may_see(place: HttpPlace, known: Known) -> N
             ("/console/topic", {"topic": "secret"}),
             ("/console/group", {"topic": "secret", "group": "others"}),
             ("/console/dead", {"topic": "orders.a", "group": "billing"}),
+            ("/console/dead/progress", {"topic": "orders.a", "group": "billing"}),
             ("/console/pending", {"topic": "orders.a"}),
             ("/console/series", {"topic": "orders.a"}),
         ):
             assert "body of" not in visitor.page(path, 403, **query), path
+        assert "Name a topic" in visitor.page("/console/past")
+        assert "secret" not in visitor.page("/console/past", topic="orders.a")
+        assert visitor.get("/console/data/past", topic="orders.a").status_code == 200
+        assert visitor.get("/console/data/past").status_code == 403
+        assert visitor.get("/console/data/past", topic="secret").status_code == 403
+        visitor.page("/console/past", 403, topic="secret")
         assert "Name a topic" in visitor.page("/console/pending")
         assert "Name a topic" in visitor.page("/console/series")
         page = visitor.page("/console/topic", topic="orders.a")
@@ -172,7 +179,7 @@ def test_what_may_not_be_done_is_refused(place: HttpPlace, known: Known) -> None
         for path, fields in (
             ("/console/topic", {"topic": "orders.a", "set_late": "drop", "was_late": "x"}),
             *(("/console/group", {**at, "action": action, "to": "latest"}) for action in ("pause", "seek", "delete")),
-            ("/console/dead", {**at, "action": "purge-all"}),
+            *(("/console/dead", {**at, "action": action}) for action in ("purge-all", "purge-cause", "respawn-cause")),
             *(("/console/push", {"name": "push-billing", "action": action}) for action in ("pause", "delete", "test")),
         ):
             answer = visitor.send(path, "/console/topics", **fields)

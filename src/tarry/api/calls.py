@@ -98,6 +98,7 @@ class _Methods:
 
     set_group = method(ops.SetGroup.of)
     group_info = method(ops.GetGroup)
+    consumers = method(ops.ListConsumers)
     groups = method(ops.ListGroups)
     delete_group = method(ops.DeleteGroup)
     pause = method(ops.PauseGroup)
@@ -124,6 +125,7 @@ class _Methods:
     list_pending = method(ops.ListPending)
     peek = method(ops.Peek)
     forecast = method(ops.GetForecast)
+    rates = method(ops.GetRates)
     history = method(ops.GetHistory)
     get_message = method(ops.GetMessage)
     get_handles = method(ops.GetHandles)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.group_info import GroupInfo, TopicInfo
+from tarry.api.group_info import ConsumerInfo, GroupInfo, TopicInfo
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.retry import parse_retry
 from tarry.api.settings import EARLIEST, LATEST, STARTS, Start
@@ -259,6 +259,12 @@ class ConsumerGroups:
         control = self._registry.get(topic, name)
         control.retry_copies()
         return self.info(control.group)
+
+    def consumers(self, topic: str, name: str, limit: int) -> list[ConsumerInfo]:
+        """Return the consumers of a group, and what each holds, after ending its expired leases."""
+        control = self._registry.get(topic, name)
+        control.retry_copies()
+        return control.group.consumers(limit)
 
     def info(self, group: Group) -> GroupInfo:
         """Return a group's settings and counts."""

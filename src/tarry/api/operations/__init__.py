@@ -3,7 +3,8 @@
 ``messages`` cancels and moves · ``placed`` is about one message, wherever it is · ``delivery`` receives and settles ·
 ``groups`` · ``dead_letters`` · ``queries`` change nothing · ``push`` is about push subscriptions · ``jobs`` are bulk
 jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front ·
-``identities`` · ``audit`` · ``backups`` · ``pipeline`` is for Spark · ``testing`` moves a test clock.
+``identities`` · ``audit`` · ``rates`` are of the past · ``backups`` · ``pipeline`` is for Spark ·
+``testing`` moves a test clock.
 To schedule is a stream of batches: :mod:`tarry.message.rows`.
 """
 
@@ -25,6 +26,7 @@ from tarry.api.operations.groups import (
     GetGroup,
     GetTopic,
     HasTopic,
+    ListConsumers,
     ListGroups,
     PauseGroup,
     ResumeGroup,
@@ -69,16 +71,19 @@ from tarry.api.operations.queries import (
     Ping,
 )
 from tarry.api.operations.queues import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadCancellations, ReadQueue
+from tarry.api.operations.rates import GetRates
 from tarry.api.operations.testing import AdvanceClock, GetClock
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(Cancel, CancelKeys, Reschedule, FindKey),
     *(Receive, Ack, Nack, Extend),
-    *(SetGroup, GetGroup, ListGroups, DeleteGroup, PauseGroup, ResumeGroup, Seek, SetTopic, GetTopic, HasTopic),
+    *(SetGroup, GetGroup, ListGroups, ListConsumers, DeleteGroup, PauseGroup, ResumeGroup, Seek),
+    *(SetTopic, GetTopic, HasTopic),
     *(ListDeadLetters, Respawn, Purge),
     *(SetPushSubscription, GetPushSubscription, ListPushSubscriptions, DeletePushSubscription),
     *(PausePushSubscription, ResumePushSubscription, ListPushAttempts, TestPushSubscription),
     *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetMessage, GetHandles, GetStatus, GetOverview, Ping),
+    GetRates,
     *(FindMessage, DiscardMessage),
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),

@@ -16,7 +16,19 @@ from tarry.base.errors import TarryError
 from tarry.base.pages import LOOK
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
-from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, push, series, sign_in
+from tarry.fronts.http.console import (
+    compose,
+    dead,
+    groups,
+    login,
+    messages,
+    overview,
+    past,
+    push,
+    series,
+    sign_in,
+    system,
+)
 from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guard import LOGIN, Guard
@@ -34,7 +46,9 @@ SHOWN: dict[str, Page] = {
     "/console/live": overview.live,
     "/console/data/forecast": overview.forecast_data,
     "/console/data/live": overview.live_data,
-    "/console/system": overview.system,
+    past.DATA: past.data,
+    past.PAST: past.show,
+    "/console/system": system.show,
     "/console/topics": groups.show_all,
     "/console/topic": groups.show_topic,
     "/console/group": groups.show_group,
@@ -43,6 +57,7 @@ SHOWN: dict[str, Page] = {
     "/console/message/body": messages.body,
     "/console/history": messages.show_history,
     "/console/dead": dead.show,
+    dead.PROGRESS: dead.show_progress,
     "/console/series": series.show,
     "/console/schedule": compose.show_form,
     "/console/jobs": compose.show_jobs,
@@ -79,6 +94,8 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
     console = Console(
         services, access, sessions, cookie, Guesses(proxies), providers, ConsoleFigures(services), templates()
     )
+
+    services.on_close(lambda _: console.cause_jobs.close())
 
     async def on_error(request: Request, error: Exception) -> Response:
         return console.seen_by(request.state.principal).refuse(request, error)
