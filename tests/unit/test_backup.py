@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,7 +205,7 @@ class KilledError(BaseException):
 
 
 def test_an_interrupted_backup_is_refused_and_begun_anew(
-    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def killed(*_: object) -> None:
         raise KilledError
@@ -217,8 +218,32 @@ def test_an_interrupted_backup_is_refused_and_begun_anew(
     assert not (tmp_path / "new").exists()
     with pytest.raises(LockedError, match="interrupted"):
         reopened(tmp_path / "backup", T0).__enter__()
+    code, text = error_of(capsys, "verify", str(tmp_path / "backup"))
+    assert (code, "no whole backup: it was interrupted" in text) == (4, True)
     make_backup(broker, tmp_path / "backup")
     restore(tmp_path / "backup", tmp_path / "new")
+
+
+def test_a_backup_is_compared_with_its_manifest(broker: TestBroker, tmp_path: Path, capsys: Captured) -> None:
+    """Also where a file is sound by itself, and another one than it was."""
+    backup = tmp_path / "moved"
+    make_backup(broker, tmp_path / "backup")
+    shutil.copytree(tmp_path / "backup", backup)  # no links to the broker's
+    files = len(BackupManifest.read(backup).files)
+    assert f"backup.json: {files} files, sound" in out_of(capsys, "verify", str(backup))
+    acks = max(backup.glob("acks/*.log"))
+    size = acks.stat().st_size
+    with acks.open("ab") as file:
+        file.write(b"torn")
+    options = next(backup.glob("registry/OPTIONS*"))
+    options.unlink()
+    code, lines = run(["verify", "--json", str(backup)]), capsys.readouterr().out.splitlines()
+    told = [each for each in map(json.loads, lines) if each.get("kind") == "backup.json"]
+    assert code == 4
+    assert {each["path"]: each["reason"] for each in told} == {
+        str(acks): f"it has {size + 4} bytes, not {size}",
+        str(options): "it is missing; the backup had it",
+    }
 
 
 @pytest.mark.parametrize("pattern", ["intake/*.log", "store/shard=0/*/*.parquet", "handed", "registry/*.sst"])
@@ -248,7 +273,7 @@ def test_damage_of_the_broker_makes_no_backup(broker: TestBroker, tmp_path: Path
 
 
 def test_an_interrupted_restore_is_not_served(
-    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def killed(*_: object) -> None:
         raise KilledError
@@ -259,6 +284,8 @@ def test_an_interrupted_restore_is_not_served(
         restore(tmp_path / "backup", tmp_path / "new")
     with pytest.raises(LockedError, match="not restored to the end"):
         reopened(tmp_path / "new", T0).__enter__()
+    code, text = error_of(capsys, "verify", str(tmp_path / "new"))
+    assert (code, "not restored to the end" in text) == (4, True)
     restore(tmp_path / "backup", tmp_path / "new")
     with reopened(tmp_path / "new", T0 + 30_000) as again:
         assert pending(again) == pending(broker)
@@ -340,13 +367,16 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         assert bodies(again.receive("orders", "billing")) == ["due"]
 
 
-def test_a_store_in_object_storage_is_copied_by_the_restore(s3_uri: str, tmp_path: Path) -> None:
+def test_a_store_in_object_storage_is_copied_by_the_restore(s3_uri: str, tmp_path: Path, capsys: Captured) -> None:
     with open_broker(tmp_path / "data", clock=TestClock(T0), store=s3_uri, **SETTINGS) as broker:
         load(broker, 40)
         before = pending(broker)
         manifest = make_backup(broker, tmp_path / "backup")
         assert manifest.store == s3_uri
         assert not (tmp_path / "backup" / "store").exists()
+        told = out_of(capsys, "verify", str(tmp_path / "backup"))
+        assert f"it is without the store {s3_uri}, of which version {manifest.store_version} is needed" in told
+        assert told.endswith("nothing damaged\n")
         load(broker, 50)
     restore(tmp_path / "backup", tmp_path / "new")
     with reopened(tmp_path / "new", T0) as again:

@@ -71,6 +71,12 @@ def copy_content(file: IO[bytes], target: Path, pace: Pace, size: int | None = N
     return FileMark(written, crc)
 
 
+def mark_of(path: Path, pace: Pace) -> FileMark:
+    """Return size and checksum of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return _read_through(file, pace)
+
+
 def _read_through(file: IO[bytes], pace: Pace) -> FileMark:
     crc = size = 0
     while chunk := file.read(CHUNK_BYTES):

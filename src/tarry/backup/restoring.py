@@ -105,8 +105,7 @@ def _copy(source: Path, target: Path, mark: FileMark, pace: Pace) -> None:
         copied = copy_file(source, target, pace)
     except FileNotFoundError as error:
         raise CorruptError(f"{source} is missing; the backup had it") from error
-    if copied != mark:
-        what = f"it has {copied.size} bytes, not {mark.size}" if copied.size != mark.size else "its checksum is another"
+    if (what := mark.differs(copied)) is not None:
         raise CorruptError(f"{source} is damaged: {what}; allowed: a backup as it was made")
 
 
