@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,20 @@ def test_what_is_there_is_not_overwritten(broker: TestBroker, tmp_path: Path) ->
         reopened(tmp_path / "backup", T0).__enter__()
 
 
+@pytest.mark.parametrize("inner", ["data/backup", f"data/{DIRECTORY}/a/b", "data/store/x", "backup/new", "link/x"])
+def test_no_backup_is_within_what_a_broker_or_a_backup_has(broker: TestBroker, tmp_path: Path, inner: str) -> None:
+    """A start deletes what was held for a backup, and who deletes an old directory means what is its own."""
+    (tmp_path / "link").symlink_to(tmp_path / "data" / "intake")
+    make_backup(broker, tmp_path / "backup")
+    made, there = content(tmp_path / "backup"), content(tmp_path / "data").keys()
+    with pytest.raises(InvalidArgumentError, match=r"is in .*, which has the files of a broker or of a backup"):
+        make_backup(broker, tmp_path / inner)
+    with pytest.raises(InvalidArgumentError, match=r"is in .*, which has the files of a broker or of a backup"):
+        restore(tmp_path / "backup", tmp_path / inner)
+    assert not (tmp_path / inner).exists()
+    assert (content(tmp_path / "backup"), content(tmp_path / "data").keys()) == (made, there)
+
+
 class KilledError(BaseException):
     """The process ends here."""
 
@@ -269,7 +284,7 @@ def test_damage_of_the_broker_makes_no_backup(broker: TestBroker, tmp_path: Path
     path.write_bytes(damaged)
     with pytest.raises(CorruptError, match=r"1 damaged: .*intake"):
         make_backup(broker, tmp_path / "backup")
-    assert [*(tmp_path / "backup").iterdir()] == []
+    assert not (tmp_path / "backup").exists()
 
 
 def test_an_interrupted_restore_is_not_served(
@@ -298,7 +313,7 @@ def test_a_full_disk_is_one_clear_line(broker: TestBroker, tmp_path: Path, monke
     with monkeypatch.context() as patch, pytest.raises(DiskFullError, match=r"backup is full .* not concerned"):
         patch.setattr(making, "copy_file", full)
         make_backup(broker, tmp_path / "backup")
-    assert [*(tmp_path / "backup").iterdir()] == []
+    assert not (tmp_path / "backup").exists()
     assert not (tmp_path / "data" / DIRECTORY).exists()
     make_backup(broker, tmp_path / "backup")
 
@@ -345,6 +360,25 @@ def test_the_commands_say_what_they_did(broker: TestBroker, tmp_path: Path, caps
     assert error_of(capsys, "restore", backup, "--data", f"{new}3", "--group", "a/b")[0] == 2
     code, text = error_of(capsys, "backup", "s3://bucket/monday")
     assert (code, "allowed: a directory of this machine" in text) == (2, True)
+
+
+def test_directories_of_copies_are_for_owner_and_group_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Served(tmp_path / "data")
+    load(place.broker, 40)
+    monkeypatch.setenv("TARRY_ENDPOINT", place.address)
+    before = os.umask(0)
+    try:
+        assert run(["backup", str(tmp_path / "backup")]) == 0
+        assert run(["restore", str(tmp_path / "backup"), "--data", str(tmp_path / "new")]) == 0
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    place.stop()
+    made = [path for name in ("backup", "new") for path in (tmp_path / name).rglob("*") if path.is_dir()]
+    assert "shard=0" in {path.name for path in made}
+    assert {oct(path.stat().st_mode & 0o777) for path in made} == {"0o750"}
 
 
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
