@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,12 +201,26 @@ def test_what_is_there_is_not_overwritten(broker: TestBroker, tmp_path: Path) ->
         reopened(tmp_path / "backup", T0).__enter__()
 
 
+@pytest.mark.parametrize("inner", ["data/backup", f"data/{DIRECTORY}/a/b", "data/store/x", "backup/new", "link/x"])
+def test_no_backup_is_within_what_a_broker_or_a_backup_has(broker: TestBroker, tmp_path: Path, inner: str) -> None:
+    """A start deletes what was held for a backup, and who deletes an old directory means what is its own."""
+    (tmp_path / "link").symlink_to(tmp_path / "data" / "intake")
+    make_backup(broker, tmp_path / "backup")
+    made, there = content(tmp_path / "backup"), content(tmp_path / "data").keys()
+    with pytest.raises(InvalidArgumentError, match=r"is in .*, which has the files of a broker or of a backup"):
+        make_backup(broker, tmp_path / inner)
+    with pytest.raises(InvalidArgumentError, match=r"is in .*, which has the files of a broker or of a backup"):
+        restore(tmp_path / "backup", tmp_path / inner)
+    assert not (tmp_path / inner).exists()
+    assert (content(tmp_path / "backup"), content(tmp_path / "data").keys()) == (made, there)
+
+
 class KilledError(BaseException):
     """The process ends here."""
 
 
 def test_an_interrupted_backup_is_refused_and_begun_anew(
-    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def killed(*_: object) -> None:
         raise KilledError
@@ -217,8 +233,32 @@ def test_an_interrupted_backup_is_refused_and_begun_anew(
     assert not (tmp_path / "new").exists()
     with pytest.raises(LockedError, match="interrupted"):
         reopened(tmp_path / "backup", T0).__enter__()
+    code, text = error_of(capsys, "verify", str(tmp_path / "backup"))
+    assert (code, "no whole backup: it was interrupted" in text) == (4, True)
     make_backup(broker, tmp_path / "backup")
     restore(tmp_path / "backup", tmp_path / "new")
+
+
+def test_a_backup_is_compared_with_its_manifest(broker: TestBroker, tmp_path: Path, capsys: Captured) -> None:
+    """Also where a file is sound by itself, and another one than it was."""
+    backup = tmp_path / "moved"
+    make_backup(broker, tmp_path / "backup")
+    shutil.copytree(tmp_path / "backup", backup)  # no links to the broker's
+    files = len(BackupManifest.read(backup).files)
+    assert f"backup.json: {files} files, sound" in out_of(capsys, "verify", str(backup))
+    acks = max(backup.glob("acks/*.log"))
+    size = acks.stat().st_size
+    with acks.open("ab") as file:
+        file.write(b"torn")
+    options = next(backup.glob("registry/OPTIONS*"))
+    options.unlink()
+    code, lines = run(["verify", "--json", str(backup)]), capsys.readouterr().out.splitlines()
+    told = [each for each in map(json.loads, lines) if each.get("kind") == "backup.json"]
+    assert code == 4
+    assert {each["path"]: each["reason"] for each in told} == {
+        str(acks): f"it has {size + 4} bytes, not {size}",
+        str(options): "it is missing; the backup had it",
+    }
 
 
 @pytest.mark.parametrize("pattern", ["intake/*.log", "store/shard=0/*/*.parquet", "handed", "registry/*.sst"])
@@ -244,11 +284,11 @@ def test_damage_of_the_broker_makes_no_backup(broker: TestBroker, tmp_path: Path
     path.write_bytes(damaged)
     with pytest.raises(CorruptError, match=r"1 damaged: .*intake"):
         make_backup(broker, tmp_path / "backup")
-    assert [*(tmp_path / "backup").iterdir()] == []
+    assert not (tmp_path / "backup").exists()
 
 
 def test_an_interrupted_restore_is_not_served(
-    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def killed(*_: object) -> None:
         raise KilledError
@@ -259,6 +299,8 @@ def test_an_interrupted_restore_is_not_served(
         restore(tmp_path / "backup", tmp_path / "new")
     with pytest.raises(LockedError, match="not restored to the end"):
         reopened(tmp_path / "new", T0).__enter__()
+    code, text = error_of(capsys, "verify", str(tmp_path / "new"))
+    assert (code, "not restored to the end" in text) == (4, True)
     restore(tmp_path / "backup", tmp_path / "new")
     with reopened(tmp_path / "new", T0 + 30_000) as again:
         assert pending(again) == pending(broker)
@@ -271,7 +313,7 @@ def test_a_full_disk_is_one_clear_line(broker: TestBroker, tmp_path: Path, monke
     with monkeypatch.context() as patch, pytest.raises(DiskFullError, match=r"backup is full .* not concerned"):
         patch.setattr(making, "copy_file", full)
         make_backup(broker, tmp_path / "backup")
-    assert [*(tmp_path / "backup").iterdir()] == []
+    assert not (tmp_path / "backup").exists()
     assert not (tmp_path / "data" / DIRECTORY).exists()
     make_backup(broker, tmp_path / "backup")
 
@@ -320,6 +362,25 @@ def test_the_commands_say_what_they_did(broker: TestBroker, tmp_path: Path, caps
     assert (code, "allowed: a directory of this machine" in text) == (2, True)
 
 
+def test_directories_of_copies_are_for_owner_and_group_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Served(tmp_path / "data")
+    load(place.broker, 40)
+    monkeypatch.setenv("TARRY_ENDPOINT", place.address)
+    before = os.umask(0)
+    try:
+        assert run(["backup", str(tmp_path / "backup")]) == 0
+        assert run(["restore", str(tmp_path / "backup"), "--data", str(tmp_path / "new")]) == 0
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    place.stop()
+    made = [path for name in ("backup", "new") for path in (tmp_path / name).rglob("*") if path.is_dir()]
+    assert "shard=0" in {path.name for path in made}
+    assert {oct(path.stat().st_mode & 0o777) for path in made} == {"0o750"}
+
+
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     place = Served(tmp_path / "data")
@@ -340,13 +401,16 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         assert bodies(again.receive("orders", "billing")) == ["due"]
 
 
-def test_a_store_in_object_storage_is_copied_by_the_restore(s3_uri: str, tmp_path: Path) -> None:
+def test_a_store_in_object_storage_is_copied_by_the_restore(s3_uri: str, tmp_path: Path, capsys: Captured) -> None:
     with open_broker(tmp_path / "data", clock=TestClock(T0), store=s3_uri, **SETTINGS) as broker:
         load(broker, 40)
         before = pending(broker)
         manifest = make_backup(broker, tmp_path / "backup")
         assert manifest.store == s3_uri
         assert not (tmp_path / "backup" / "store").exists()
+        told = out_of(capsys, "verify", str(tmp_path / "backup"))
+        assert f"it is without the store {s3_uri}, of which version {manifest.store_version} is needed" in told
+        assert told.endswith("nothing damaged\n")
         load(broker, 50)
     restore(tmp_path / "backup", tmp_path / "new")
     with reopened(tmp_path / "new", T0) as again:

@@ -176,6 +176,12 @@ def test_every_error_has_an_exit_code() -> None:
     }  # fmt: skip
 
 
+def test_the_help_names_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == ExitCode.OK
+    told = re.sub(r"\s+", " ", capsys.readouterr().out).partition("Exit codes: ")[2]
+    assert [int(each) for each in re.findall(r"(\d+) [a-z]", told)] == sorted(ExitCode)
+
+
 def test_the_documented_exit_codes_are_these() -> None:
     documented = re.findall(r"^\| (\d+) \| (.*?) \|$", (ROOT / "docs/operations-running.md").read_text(), re.MULTILINE)
     assert documented == [(str(int(code)), meaning) for code, meaning in exits.MEANINGS.items()]

@@ -1,13 +1,18 @@
-"""Checks of a copy of a data directory, those of ``tarry verify``."""
+"""Checks of a copy of a data directory, those of ``tarry verify``, and of a backup against its manifest."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from tarry.base.errors import CorruptError
+from tarry.backup.files import mark_of
+from tarry.backup.manifest import BackupManifest, FileMark
+from tarry.base.errors import CorruptError, NotFoundError
 from tarry.broker.verification import plan_checks
-from tarry.verify import Finding
-from tarry.verify.check import Pace
+from tarry.log.file_engine import BACKUP_FILE, BEGUN_FILE, RESTORING_FILE
+from tarry.verify import Check, Finding
+from tarry.verify.check import Pace, Results
 
 STORE = "store"
 """Directory of the store in a copy."""
@@ -26,3 +31,40 @@ def check_copy(directory: Path, pace: Pace) -> None:
     if findings:
         told = "; ".join(str(each) for each in findings[:_FINDINGS_MAX])
         raise CorruptError(f"{len(findings)} damaged: {told}")
+
+
+def manifest_of(directory: Path) -> BackupManifest | None:
+    """Return the manifest of a backup; None: the directory is none.
+
+    Raises:
+        CorruptError: it is a backup that was interrupted, or a directory that was not restored to the end.
+    """
+    if (directory / RESTORING_FILE).exists():
+        raise CorruptError(
+            f"{directory} was not restored to the end, or is being restored; allowed: a whole one. The same tarry "
+            "restore again begins it anew"
+        )
+    if not any((directory / name).exists() for name in (BACKUP_FILE, BEGUN_FILE)):
+        return None
+    try:
+        return BackupManifest.read(directory)
+    except NotFoundError:  # it was finished just now, and moved
+        return None
+
+
+def manifest_checks(directory: Path, manifest: BackupManifest) -> Iterator[Check]:
+    """Yield a check of each file of a backup: whether it is as the manifest says, and there at all."""
+    for name, mark in manifest.files.items():
+        path = directory / name
+        yield Check(BACKUP_FILE, str(path), mark.size, partial(_compare, path, mark))
+
+
+def _compare(path: Path, mark: FileMark, pace: Pace) -> Results:
+    try:
+        if (what := mark.differs(mark_of(path, pace))) is None:
+            return
+    except FileNotFoundError:
+        what = "it is missing; the backup had it"
+    yield Finding(
+        str(path), None, what, "Nothing is restored of this backup.", "take another copy of it, or another one"
+    )

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import IO
 
 from tarry.backup.manifest import FileMark
-from tarry.base.errors import CorruptError, DiskFullError
+from tarry.base.errors import CorruptError, DiskFullError, InvalidArgumentError
+from tarry.broker.directory import ID_FILE
 from tarry.log.files import DISK_FULL, link_or_not, sync_directory
 from tarry.verify.check import CHUNK_BYTES, Pace
+
+LOG = "_delta_log"
+"""Directory of a store's entries."""
 
 
 def no_room(error: OSError, place: Path, consequence: str) -> OSError | DiskFullError:
@@ -20,6 +24,22 @@ def no_room(error: OSError, place: Path, consequence: str) -> OSError | DiskFull
     if error.errno not in DISK_FULL:
         return error
     return DiskFullError(f"the disk of {place} is full ({error.strerror}): {consequence}")
+
+
+def refuse_within(directory: Path) -> None:
+    """Check that ``directory``, which is to be made, is not in a data directory, a backup, or a store.
+
+    These are deleted from, by a broker or by people who think of them as one thing.
+
+    Raises:
+        InvalidArgumentError: it is, also by a symbolic link.
+    """
+    for parent in directory.resolve().parents:
+        if (parent / ID_FILE).exists() or (parent / LOG).exists():
+            raise InvalidArgumentError(
+                f"{directory} is in {parent}, which has the files of a broker or of a backup; allowed: a directory "
+                "outside of it"
+            )
 
 
 def link_file(source: Path, target: Path, pace: Pace) -> FileMark:
@@ -69,6 +89,12 @@ def copy_content(file: IO[bytes], target: Path, pace: Pace, size: int | None = N
         os.fchmod(out.fileno(), mode)
         os.fsync(out.fileno())
     return FileMark(written, crc)
+
+
+def mark_of(path: Path, pace: Pace) -> FileMark:
+    """Return size and checksum of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return _read_through(file, pace)
 
 
 def _read_through(file: IO[bytes], pace: Pace) -> FileMark:

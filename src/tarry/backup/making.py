@@ -19,7 +19,7 @@ from pathlib import Path
 from tarry.api.backups import HeldFiles
 from tarry.api.calls import Calls
 from tarry.backup.checking import STORE, check_copy
-from tarry.backup.files import copy_file, files_below, link_file, no_room, sync_directories
+from tarry.backup.files import copy_file, files_below, link_file, no_room, refuse_within, sync_directories
 from tarry.backup.manifest import BackupManifest, FileMark
 from tarry.backup.store_files import check_store, copy_store
 from tarry.base.errors import (
@@ -51,7 +51,8 @@ def make_backup(
     Everything that was acknowledged before is in it. ``pace`` is called with numbers of bytes read.
 
     Raises:
-        InvalidArgumentError: the directory has something else, or the broker's logs are in an object store.
+        InvalidArgumentError: the directory has something else, or is in one of a broker's; or the broker's logs are in
+            an object store.
         LockedError: another backup is being made there. UnavailableError: the broker's files cannot be read here.
         CorruptError: a file of the broker is damaged; there is no backup then. DiskFullError: there is no room.
         OverloadedError: another backup of this broker is under way. NotFoundError: the broker has stopped meanwhile.
@@ -75,6 +76,8 @@ def make_backup(
 @contextmanager
 def _begun(directory: Path) -> Iterator[None]:
     """Hold the place of a backup, emptied of one that was interrupted."""
+    refuse_within(directory)
+    is_new = not directory.exists()
     directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     there = {path.name for path in directory.iterdir()}
     if BACKUP_FILE in there:
@@ -100,6 +103,9 @@ def _begun(directory: Path) -> Iterator[None]:
         except (TarryError, OSError):
             _clear(directory)  # it takes room, and is of no use
             (directory / BEGUN_FILE).unlink(missing_ok=True)
+            if is_new:
+                with suppress(OSError):
+                    directory.rmdir()
             raise
     finally:
         os.close(marker)

@@ -21,6 +21,12 @@ class FileMark(NamedTuple):
     size: int
     crc: int
 
+    def differs(self, found: FileMark) -> str | None:
+        """Return in what a file that was found is another one; None: it is this one."""
+        if found == self:
+            return None
+        return f"it has {found.size} bytes, not {self.size}" if found.size != self.size else "its checksum is another"
+
 
 @dataclass(frozen=True, slots=True)
 class BackupManifest:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tarry.backup.acknowledged import GroupChange, take_back
 from tarry.backup.checking import STORE, check_copy
-from tarry.backup.files import copy_file, no_room, sync_directories
+from tarry.backup.files import copy_file, no_room, refuse_within, sync_directories
 from tarry.backup.manifest import BackupManifest, FileMark
 from tarry.backup.store_files import check_store, copy_store
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
@@ -47,11 +47,13 @@ def restore(
     Raises:
         NotFoundError: ``backup`` is none; a group is not in it; its store's version is not there any more.
         CorruptError: it is not whole, or damaged; nothing is left in ``data``.
-        InvalidArgumentError: ``data`` has files. LockedError: a broker uses ``data``. DiskFullError: there is no room.
+        InvalidArgumentError: ``data`` has files, or is in a directory of a broker or a backup.
+        LockedError: a broker uses ``data``. DiskFullError: there is no room.
     """
     manifest = BackupManifest.read(backup)
     if manifest.store is not None:
         check_store(manifest.store, manifest.store_version)
+    refuse_within(data)
     _check_empty(data)
     try:
         lock = hold_directory(data)
@@ -105,8 +107,7 @@ def _copy(source: Path, target: Path, mark: FileMark, pace: Pace) -> None:
         copied = copy_file(source, target, pace)
     except FileNotFoundError as error:
         raise CorruptError(f"{source} is missing; the backup had it") from error
-    if copied != mark:
-        what = f"it has {copied.size} bytes, not {mark.size}" if copied.size != mark.size else "its checksum is another"
+    if (what := mark.differs(copied)) is not None:
         raise CorruptError(f"{source} is damaged: {what}; allowed: a backup as it was made")
 
 

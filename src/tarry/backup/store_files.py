@@ -15,14 +15,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from tarry.backup.files import copy_content, copy_file, link_file
+from tarry.backup.files import LOG, copy_content, copy_file, link_file
 from tarry.backup.manifest import FileMark
 from tarry.base.errors import NotFoundError
 from tarry.store.place import Place
 from tarry.store.unreached import unreached
 from tarry.verify.check import Pace
-
-LOG = "_delta_log"
 
 
 def copy_store(uri: str, version: int, target: Path, pace: Pace, *, link: bool) -> dict[str, FileMark]:

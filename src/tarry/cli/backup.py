@@ -11,6 +11,7 @@ import typer
 from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, instant_ms
+from tarry.cli.umask import umask
 
 
 def backup(
@@ -33,7 +34,7 @@ def backup(
     from tarry.base.delay import format_ms
 
     place = _local(directory)
-    with connect(endpoint) as client:
+    with connect(endpoint) as client, umask():
         made = make_backup(client, place)
     told = {"directory": str(place), "at_ms": made.at_ms, "files": len(made.files), "bytes": made.bytes}
     text = f"{place}: {len(made.files)} files, {made.bytes} bytes, as of {format_ms(made.at_ms)}"
@@ -83,9 +84,9 @@ def restore(
     if group and acknowledged_until is None:
         raise InvalidArgumentError("--group is given without --acknowledged-until; allowed: both, or neither")
     until_ms = None if acknowledged_until is None else instant_ms(acknowledged_until, "--acknowledged-until")
-    made = restore_backup(
-        directory.absolute(), data.absolute(), acknowledged_until_ms=until_ms, groups=[*map(_group, group or ())]
-    )
+    groups = [*map(_group, group or ())]
+    with umask():
+        made = restore_backup(directory.absolute(), data.absolute(), acknowledged_until_ms=until_ms, groups=groups)
     manifest = made.manifest
     if json:
         told = {"data": str(data), "at_ms": manifest.at_ms, "files": len(manifest.files), "bytes": manifest.bytes}

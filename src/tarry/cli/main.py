@@ -49,7 +49,7 @@ app = typer.Typer(
     cls=CommandGroup,
     help="Delayed messages: hand one over now, and have it delivered on time.",
     epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 locked, 4 damaged data, 5 broker out of reach, "
-    "6 refused for now, 7 disk failure, 8 not done, 9 not allowed, 130 interrupted.",
+    "6 refused for now, 7 disk failure, 8 not done, 9 not allowed, 10 another broker owns the logs, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -36,36 +36,48 @@ def verify(
 
     Exit code 4 when something is damaged: each file with the offset, what it means, and how to go on. Exit code 3 while
     a broker has the directory open; it checks its files by itself. Of a cache (tarry serve --log) its files are
-    checked, and the store if it is named, but not the logs in the bucket: a start reads and checks those.
+    checked, and the store if it is named, but not the logs in the bucket: a start reads and checks those. Of a backup
+    each file is compared with backup.json, too.
 
     \b
     tarry verify data
     tarry verify --store s3://bucket/store data
     tarry verify --json data | jq -c 'select(.what == "damage")'
     """
+    from tarry.backup.checking import manifest_checks, manifest_of
     from tarry.broker.verification import held, plan_checks
     from tarry.log.file_engine import cache_of
 
+    backup = manifest_of(data)
     with held(data):
         logs = cache_of(data)
         cache = None if logs is None else _Cache(data, logs)
-        checks = list(plan_checks(data, store or (str(data / "store") if cache is None else None)))
+        is_beside = cache is None and (backup is None or backup.store is None)
+        checks = list(plan_checks(data, store or (str(data / "store") if is_beside else None)))
         if cache is not None:
             _print_note("cache", str(data), cache.said(store), json=json)
+        if backup is not None and not is_beside and store is None:
+            said = f"it is without the store {backup.store}, of which version {backup.store_version} is needed"
+            _print_note("backup", str(data), f"{said}: that is not checked; name it by --store URI", json=json)
         kinds: Counter[str] = Counter(check.kind for check in checks if check.bytes)
+        compared = [] if backup is None else list(manifest_checks(data, backup))
         damaged: Counter[str] = Counter()
-        for check, result in _results(checks):
+        for check, result in _results([*checks, *compared]):
             damaged[check.kind] += _report(check, result if cache is None else cache.meant(result), json=json)
-    total = sum(check.bytes for check in checks)
-    if json:
-        summary = {"files": kinds.total(), "bytes": total, "damaged": damaged.total()}
-        output.json_line({"what": "summary", **summary, "kinds": dict(kinds)})
-    else:
-        for kind, files in sorted(kinds.items()):
-            output.line(f"{kind}: {files} files, {f'{damaged[kind]} damaged' if damaged[kind] else 'sound'}")
-        output.line(f"{kinds.total()} files, {total} bytes, {damaged.total() or 'nothing'} damaged")
+    summary = {"files": kinds.total(), "bytes": sum(check.bytes for check in checks), "damaged": damaged.total()}
+    kinds.update(check.kind for check in compared)  # of files that have been counted, most of them
+    _print_summary(summary, kinds, damaged, json=json)
     if damaged.total():
         raise typer.Exit(ExitCode.CORRUPT)
+
+
+def _print_summary(summary: dict[str, int], kinds: Counter[str], damaged: Counter[str], *, json: bool) -> None:
+    if json:
+        output.json_line({"what": "summary", **summary, "kinds": dict(kinds)})
+        return
+    for kind, files in sorted(kinds.items()):
+        output.line(f"{kind}: {files} files, {f'{damaged[kind]} damaged' if damaged[kind] else 'sound'}")
+    output.line(f"{summary['files']} files, {summary['bytes']} bytes, {summary['damaged'] or 'nothing'} damaged")
 
 
 @dataclass(frozen=True, slots=True)
