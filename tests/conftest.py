@@ -131,6 +131,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "celery_project/test_workers.py",
         "django_project/test_page.py",
         "django_project/test_workers.py",
+        "crash/test_backup_steps.py",
         "crash/test_takeovers.py",
         "worker/test_campaign.py",
         "kafka/test_relay.py",

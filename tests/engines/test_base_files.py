@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tarry.base.clock import TestClock
 from tarry.base.errors import CorruptError, OwnershipLostError
 from tarry.log.engine import Part
+from tarry.log.files import AppendFile
 from tarry.log.frame import LogKind
 from tarry.log.objects import bases
 from tarry.log.objects.cache import CacheDirectory
@@ -85,6 +86,29 @@ def test_a_gap_is_damage_unless_the_segment_is_gone_later(tmp_path: Path) -> Non
         cache.apply([gone])
         cache.finish()
         assert not files_in(tmp_path)
+
+
+def test_rounds_with_parts_of_several_logs_open_each_segment_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open one takes an fsync, and a start reads two minutes of rounds."""
+    opened = []
+
+    def open_append(files: FaultyFiles, path: Path) -> AppendFile:
+        opened.append(path)
+        return real(files, path)
+
+    real = FaultyFiles.open_append
+    monkeypatch.setattr(FaultyFiles, "open_append", open_append)
+    cache = cache_of(tmp_path)
+    kinds = (LogKind.INTAKE, LogKind.READY, LogKind.ACKS)
+    for number in range(20):
+        cache.apply([Part(kind, 3, 3 * number, b"abc") for kind in kinds])
+    cache.apply([Part(LogKind.READY, 4, 0, b"next")])
+    cache.apply([Part(LogKind.READY, 4, 4, b"more"), Part(LogKind.READY, 3, TRIMMED, b"")])
+    cache.finish()
+    assert sorted(files_in(tmp_path).values()) == sorted([b"abc" * 20, b"abc" * 20, b"nextmore"])
+    assert len(opened) == 4
 
 
 class Machine:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,9 @@ from tests.contract.conftest import Served
 from tests.snippets import snippets
 
 import tarry.backup.making as making
+from tarry.backup.files import files_below
 from tarry.backup.making import make_backup
-from tarry.backup.manifest import BackupManifest
+from tarry.backup.manifest import BackupManifest, FileMark
 from tarry.backup.restoring import restore
 from tarry.backup.store_files import data_files
 from tarry.base.clock import TestClock
@@ -33,6 +37,7 @@ from tarry.base.errors import (
 from tarry.broker.backups import DIRECTORY
 from tarry.broker.jobs import FILE as JOBS_FILE
 from tarry.cli.main import run
+from tarry.log.file_engine import BACKUP_FILE
 from tarry.repeat import Repeat
 from tarry.store.place import Place
 from tarry.testing import TestBroker, open_broker
@@ -422,3 +427,55 @@ def test_a_store_in_object_storage_is_copied_by_the_restore(s3_uri: str, tmp_pat
     with pytest.raises(NotFoundError, match=r"version .* cannot be copied: .* kept for store_retention_ms"):
         restore(tmp_path / "backup", tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("left", ["nothing", "a part"])
+def test_a_hold_that_ends_before_its_files_are_listed_makes_no_backup(
+    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """As where the command stands still for longer than the broker waits: what is left is no copy of the broker."""
+    ended = False
+
+    def listed(root: Path) -> Iterable[str]:
+        nonlocal ended
+        if DIRECTORY in root.parts and not ended:
+            ended = True
+            names = files_below(root) if left == "a part" else []
+            broker.end_backup(root.name)
+            return [name for name in names if name.startswith("intake/")]
+        return files_below(root)
+
+    monkeypatch.setattr(making, "files_below", listed)
+    with pytest.raises(NotFoundError, match=r"holds the files of backup \w+ no longer"):
+        make_backup(broker, tmp_path / "backup")
+    assert ended
+    assert [*(tmp_path / "backup").iterdir()] == []
+
+
+def test_a_backup_that_becomes_whole_while_another_one_begins_there_stays(
+    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one has looked at the directory, then stood still until the first one was done."""
+    real = fcntl.flock
+
+    def first_one_ends(*_: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", real)
+        make_backup(broker, tmp_path / "backup")
+
+    monkeypatch.setattr(fcntl, "flock", first_one_ends)
+    with pytest.raises((InvalidArgumentError, LockedError), match=r"has a whole backup already|another backup"):
+        make_backup(broker, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "store/../../outside", "."])
+def test_a_backup_with_names_outside_of_it_is_refused(broker: TestBroker, tmp_path: Path, name: str) -> None:
+    """It may come from elsewhere, and is restored as root."""
+    manifest = make_backup(broker, tmp_path / "backup")
+    (tmp_path / "outside").write_text("x")
+    files = {**manifest.files, name: FileMark(1, zlib.crc32(b"x"))}
+    (tmp_path / "backup" / BACKUP_FILE).unlink()
+    replace(manifest, files=files).write(tmp_path / "backup")
+    with pytest.raises(CorruptError, match=f"backup.json is damaged: it names the file '{name}'"):
+        restore(tmp_path / "backup", tmp_path / "below" / "new")
+    assert not (tmp_path / "below").exists()

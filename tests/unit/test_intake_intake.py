@@ -21,8 +21,8 @@ from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.intake.index import Window
 from tarry.log.file_engine import FileLog
 from tarry.log.files import OsFiles
-from tarry.log.frame import LogKind
-from tarry.log.segment import list_segments, segment_path
+from tarry.log.frame import FrameHeader, LogKind
+from tarry.log.segment import SegmentReader, list_segments, segment_path
 from tarry.message import handle
 from tarry.message.accepted import Accepted
 from tarry.message.schema import UNNUMBERED
@@ -233,6 +233,30 @@ def test_reading_by_seq_and_by_due_time(tmp_path_factory: pytest.TempPathFactory
     )
     assert intake.born_ms(start) == box.due[start] if start < end else True
     intake.close()
+
+
+def test_opening_reads_no_rows_where_the_headers_say_it(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that were sent alone have a frame each: what a start takes grows with them."""
+    for due in (7, 5, 9):
+        box.commit([due])
+    box.commit([4, 8, 6])
+    box.commit([3, 3])
+    read, real = [], SegmentReader.read
+
+    def noted(reader: SegmentReader, position: int, schema: pa.Schema) -> tuple[FrameHeader, str, pa.RecordBatch]:
+        header, topic, rows = real(reader, position, schema)
+        read.append(header.base)
+        return header, topic, rows
+
+    monkeypatch.setattr(SegmentReader, "read", noted)
+    box.intake.close()
+    box.open()
+    assert read == [3], "the one whose messages are due at different times"
+    due, seq, _ = box.intake.select(Window(Key(0, 0), Key(10, 0), 0, 100), 100)
+    assert list(zip(due.tolist(), seq.tolist(), strict=True)) == [
+        *((3, 6), (3, 7), (4, 3), (5, 1)),
+        *((6, 5), (7, 0), (8, 4), (9, 2)),
+    ]
 
 
 def test_select_gives_nothing_beyond_what_a_cut_segment_may_still_have(box: Box) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from tarry.log.file_engine import FileLog
 from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments, segment_path
 from tarry.queue import journal as journal_module
-from tarry.queue.entries import JournalEntry, JournalOp, serialized_one, to_batch
+from tarry.queue.entries import JournalEntry, JournalOp, from_batch, serialized_one, to_batch
 from tarry.queue.journal import Journal
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -94,6 +95,26 @@ def test_entries_come_back_in_order(box: Box) -> None:
         ack(5, 9),
         JournalEntry("t", "ü", JournalOp.RETRY, 9, 10, 3, 1 << 60),
     ]
+
+
+def test_many_small_frames_are_read_together(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a start takes grows with them: what a batch costs in Python is paid once for many."""
+    asked = 0
+
+    def counted(batch: pa.RecordBatch) -> Iterator[JournalEntry]:
+        nonlocal asked
+        asked += 1
+        return from_batch(batch)
+
+    monkeypatch.setattr(journal_module, "from_batch", counted)
+    box.segment = 1 << 20
+    box.reopen()
+    for number in range(50):
+        box.write(ack(number))
+    assert box.reopen() == [ack(number) for number in range(50)]
+    assert asked == 1
+    monkeypatch.setattr(journal_module, "BATCHES_READ", 7)
+    assert box.reopen() == [ack(number) for number in range(50)]
 
 
 def test_the_ready_log_is_durable_before_the_entry_is_written(box: Box) -> None:

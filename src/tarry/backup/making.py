@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,7 +60,8 @@ def make_backup(
     try:
         with _begun(directory):
             with _held(broker, patience_s) as held:
-                files = _copy(held, directory, pace)
+                names = _names_in(held, broker)
+                files = _copy(held, names, directory, pace)
             check_copy(directory, pace)
             store = held.store if Place.of(held.store).local is None else None
             manifest = BackupManifest(held.at_ms, VERSION, store, held.store_version, files)
@@ -80,11 +81,7 @@ def _begun(directory: Path) -> Iterator[None]:
     is_new = not directory.exists()
     directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     there = {path.name for path in directory.iterdir()}
-    if BACKUP_FILE in there:
-        raise InvalidArgumentError(
-            f"{directory} has a whole backup already; allowed: a directory that is new or empty, or has a backup that "
-            "was interrupted"
-        )
+    _check_not_whole(directory)
     if there and BEGUN_FILE not in there:
         raise InvalidArgumentError(
             f"{directory} has {', '.join(sorted(there)[:5])}, which is no backup; allowed: a directory that is new or "
@@ -96,6 +93,7 @@ def _begun(directory: Path) -> Iterator[None]:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise LockedError(f"another backup is being made in {directory}; allowed: one at a time") from error
+        _check_not_whole(directory)  # again: whoever had it locked may have made one since
         sync_directory(directory)
         _clear(directory)
         try:
@@ -109,6 +107,14 @@ def _begun(directory: Path) -> Iterator[None]:
             raise
     finally:
         os.close(marker)
+
+
+def _check_not_whole(directory: Path) -> None:
+    if (directory / BACKUP_FILE).exists():
+        raise InvalidArgumentError(
+            f"{directory} has a whole backup already; allowed: a directory that is new or empty, or has a backup that "
+            "was interrupted"
+        )
 
 
 def _clear(directory: Path) -> None:
@@ -156,11 +162,34 @@ def _begin(broker: Calls, patience_s: float) -> HeldFiles:
             time.sleep(min(0.5, patience_s))
 
 
-def _copy(held: HeldFiles, directory: Path, pace: Pace) -> dict[str, FileMark]:
+def _names_in(held: HeldFiles, broker: Calls) -> Sequence[str]:
+    """Return the files that are held, all of them.
+
+    Raises:
+        NotFoundError: they are held no longer.
+    """
+    names = list(files_below(Path(held.directory)))
+    try:
+        # A hold that ended before, while this stood still, has none or a part of them: that would look like a copy of
+        # an empty broker. One that ends later is noticed by the file that is missing.
+        broker.extend_backup(held.backup)
+    except NotFoundError as error:
+        raise _over(held) from error
+    return names
+
+
+def _over(held: HeldFiles) -> NotFoundError:
+    return NotFoundError(
+        f"the broker holds the files of backup {held.backup} no longer: it has stopped, or this command stood still "
+        f"for more than {held.held_ms / 1000:g} s; begin it again"
+    )
+
+
+def _copy(held: HeldFiles, names: Sequence[str], directory: Path, pace: Pace) -> dict[str, FileMark]:
     source = Path(held.directory)
     files: dict[str, FileMark] = {}
     try:
-        for name in files_below(source):
+        for name in names:
             if (size := held.lengths.get(name)) is not None:
                 files[name] = copy_file(source / name, directory / name, pace, size)
             else:
@@ -168,7 +197,7 @@ def _copy(held: HeldFiles, directory: Path, pace: Pace) -> dict[str, FileMark]:
     except FileNotFoundError as error:
         if source.exists():
             raise
-        raise NotFoundError(f"the broker holds the files of backup {held.backup} no longer: it has stopped") from error
+        raise _over(held) from error
     if Place.of(held.store).local is None:
         check_store(held.store, held.store_version)
     else:

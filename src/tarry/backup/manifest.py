@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from tarry.base.errors import CorruptError, NotFoundError
@@ -72,6 +72,16 @@ class BackupManifest:
         try:
             files = {str(name): FileMark(int(size), int(crc)) for name, (size, crc) in found["files"].items()}
             store = None if found["store"] is None else str(found["store"])
-            return cls(int(found["at_ms"]), str(found["program"]), store, int(found["store_version"]), files)
+            manifest = cls(int(found["at_ms"]), str(found["program"]), store, int(found["store_version"]), files)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptError(f"{path} is damaged: {error!r}") from error
+        for name in files:
+            if not _is_inside(name):
+                raise CorruptError(f"{path} is damaged: it names the file {name!r:.200}; allowed: files of the backup")
+        return manifest
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether it is a path below a directory; a backup may come from elsewhere, and is restored as root."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts

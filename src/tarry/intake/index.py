@@ -7,14 +7,16 @@ A segment that is being written answers from arrays in memory (:class:`ActiveInd
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from tarry.base.types import Int64s, Key, Mask, at_or_after, before, extremes
-from tarry.log.segment import SegmentReader
+from tarry.base.types import Int64s, Key, Mask, at_or_after, before
+from tarry.log.segment import Located, SegmentReader
 from tarry.message.schema import SCHEMA
 
 
@@ -107,15 +109,33 @@ class ActiveIndex:
         return Index(due[order], order + self.base, self.frames())
 
 
-def index_of_log(path: Path, base: int) -> ActiveIndex:
-    """Rebuild the index from the frames of a segment, each checked.
+def index_of_log(path: Path, base: int, checked: Iterable[Located] | None = None) -> ActiveIndex:
+    """Rebuild the index from the frames of a segment.
+
+    ``checked``: all of its frames, found whole; None: each is read and checked here.
 
     Raises:
         CorruptError: for a damaged frame.
     """
     index = ActiveIndex(base)
     with SegmentReader(path) as reader:
-        for at, _, batch in reader.read_all(SCHEMA):
-            due = batch.column("due_ms").to_numpy().copy()
-            index.add(at.header.base, at.position, due, *extremes(due))
+        if checked is None:
+            for at, _, batch in reader.read_all(SCHEMA):
+                _add(index, at, _due_times(batch))
+            return index
+        for at in checked:
+            header = at.header
+            if header.due_min_ms == header.due_max_ms:  # as that of each message that was sent alone: nothing is read
+                _add(index, at, np.full(header.rows, header.due_min_ms, np.int64))
+            else:
+                _add(index, at, _due_times(reader.read(at.position, SCHEMA)[2]))
     return index
+
+
+def _add(index: ActiveIndex, at: Located, due_ms: Int64s) -> None:
+    index.add(at.header.base, at.position, due_ms, at.header.due_min_ms, at.header.due_max_ms)
+
+
+def _due_times(batch: pa.RecordBatch) -> Int64s:
+    due_ms: Int64s = batch.column("due_ms").to_numpy().copy()
+    return due_ms

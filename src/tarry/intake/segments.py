@@ -128,8 +128,8 @@ class Segments:
             check_name(path, LogKind.INTAKE, base)
             rolled.append(_Rolled(path, _sealed_index(path, base), path.stat().st_size))
         durable_bytes = durable[1] if durable is not None and durable[0] == bases[-1] else 0
-        recover_tail(log, bases[-1], durable_to=durable_bytes)
-        index = index_of_log(segment_path(directory, bases[-1]), bases[-1])
+        frames = recover_tail(log, bases[-1], durable_to=durable_bytes)
+        index = index_of_log(segment_path(directory, bases[-1]), bases[-1], frames)
         _check_unbroken(rolled, index.base)
         writer = SegmentWriter(log, bases[-1])
         # What is in the file now is about to be served, so it must be durable even if its writer died before the fsync.

@@ -8,6 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
 
 from tarry.base.errors import OverloadedError, TarryError
 from tarry.base.placement import ANY_CORE, Placement
@@ -24,6 +27,8 @@ ENTRIES_MAX = 1 << 18
 
 As many again may be kept for a full disk.
 """
+BATCHES_READ = 1024
+"""Batches of the file that are turned into entries at once."""
 _UNLIMITED = 1 << 62
 
 
@@ -114,8 +119,10 @@ class Journal:
             CorruptError: for damage in what had been durable.
         """
         with SegmentReader(segment_path(self._log.directory, self._opened_with)) as reader:
-            for _, _, batch in reader.read_all(SCHEMA):
-                yield from from_batch(batch)
+            batches = (batch for _, _, batch in reader.read_all(SCHEMA))
+            # Nearly all have a single entry, and what an entry costs in Python is mostly the batch's columns.
+            while some := list(islice(batches, BATCHES_READ)):
+                yield from from_batch(pa.concat_batches(some))
         self._remove_before(self._opened_with)
 
     # -- for groups --------------------------------------------------------------------------------------------------

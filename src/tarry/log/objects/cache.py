@@ -28,7 +28,8 @@ class CacheDirectory:
 
     def __init__(self, files: Files, data: Path, small: KeptFiles, name: str) -> None:
         self._files, self._data, self._small, self._name = files, data, small, name
-        self._last: tuple[Path, AppendFile] | None = None
+        self._open: dict[LogKind, tuple[Path, AppendFile]] = {}
+        """The segment of each log that was written last: a round has parts of several, and to open one is an fsync."""
         self._gaps: dict[tuple[LogKind, int], str] = {}
         self._lock = threading.Lock()
         self._sizes: dict[tuple[LogKind, int], int] = {}
@@ -110,17 +111,22 @@ class CacheDirectory:
                 self._sizes[kind, segment] = self._path(kind, segment).stat().st_size
 
     def close(self) -> None:
-        """Close the segment that is open."""
-        if self._last is not None:
-            self._last[1].close()
-            self._last = None
+        """Close the segments that are open."""
+        while self._open:
+            self._open.popitem()[1][1].close()
+
+    def _opened(self, part: Part) -> tuple[Path, AppendFile]:
+        path, last = self._path(part.kind, part.segment), self._open.get(part.kind)
+        if last is not None and last[0] == path:
+            return last
+        if last is not None:
+            del self._open[part.kind]
+            last[1].close()
+        self._open[part.kind] = opened = path, self._files.open_append(path)
+        return opened
 
     def _write(self, part: Part) -> None:
-        path = self._path(part.kind, part.segment)
-        if self._last is None or self._last[0] != path:
-            self.close()
-            self._last = path, self._files.open_append(path)
-        file = self._last[1]
+        path, file = self._opened(part)
         if file.size < part.position:
             # A base lacks what was trimmed or taken back while it was put; then a round behind this one says so.
             gap = f"{path}: the log goes on at {part.position}, and it has {file.size} bytes"
