@@ -34,6 +34,7 @@ MODULES = (
     "log_store",
     "size_constants",
     "spark_write_curve",
+    "sqs_peer",
     "takeover",
     "tenants",
     "tenants_filters",

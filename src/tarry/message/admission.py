@@ -33,6 +33,7 @@ from tarry.message.columns import cast, check_lengths, check_memory, check_not_e
 from tarry.message.options import OPTIONS, STORED_AS, Option, OptionKind
 from tarry.message.properties import check_properties, with_property
 from tarry.message.schema import UNNUMBERED, absent
+from tarry.message.spreading import offsets_of, spread_of
 from tarry.message.topics import INTERNAL_TOPIC, TOPIC_ALLOWED, is_internal, is_topic
 from tarry.repeat import Repeat, first_due, parse, to_json
 
@@ -97,13 +98,13 @@ def admit(
     (timestamp with a time zone), ``delay_ms`` (integer), ``delay_level`` (integer: RocketMQ's) or ``delay`` (Arrow
     duration), or several of ``due_ms``, ``delay_ms`` and ``delay_level`` with exactly one of them in each row; optional
     ``id``, ``key``, ``tag`` (string), ``properties`` (map or struct of strings), ``expire_ms`` or ``ttl_ms`` (integer),
-    ``tries`` (integer), ``repeat`` (string: :mod:`tarry.repeat`), ``order_key`` and ``late`` (string), and ``on_key``
-    and ``if_seq``, which :func:`key_policies` reads. Texts may be large, view or dictionary types. Unknown columns are
-    refused, so that a misspelt one is not silently dropped. Nothing about the memory behind the columns is taken on
-    trust: they may have come over a wire. ``start_ms``: what delays, and the limit of due times, are counted from, the
-    clock's reading rounded up (None: ``now_ms``). ``again``: another process has admitted them already, and so they may
-    have the properties that stand for ``order_key`` and ``late``. ``internal``: a front's own, which may be for topics
-    of Tarry's own, and go on with a series that is late.
+    ``spread_ms`` and ``tries`` (integer), ``repeat`` (string: :mod:`tarry.repeat`), ``order_key`` and ``late``
+    (string), and ``on_key`` and ``if_seq``, which :func:`key_policies` reads. Texts may be large, view or dictionary
+    types. Unknown columns are refused, so that a misspelt one is not silently dropped. Nothing about the memory behind
+    the columns is taken on trust: they may have come over a wire. ``start_ms``: what delays, and the limit of due
+    times, are counted from, the clock's reading rounded up (None: ``now_ms``). ``again``: another process has admitted
+    them already, and so they may have the properties that stand for ``order_key`` and ``late``. ``internal``: a front's
+    own, which may be for topics of Tarry's own, and go on with a series that is late.
 
     Raises:
         InvalidMessageError: names the column, or the first offending row, its value and what is allowed.
@@ -125,9 +126,13 @@ def admit(
             if option.is_name:
                 # Two messages with an empty id would be duplicates, and nothing could name an empty key again.
                 check_not_empty(columns[name], name)
+    latest = due
+    if "spread_ms" in given and given["spread_ms"].null_count < rows:
+        columns["due_ms"], latest = _spread(given, due, columns, now, limits)
+        due = columns["due_ms"]
     if "repeat" in given and given["repeat"].null_count < rows:
         columns["repeat"], due = _repeats(given["repeat"], due, now, limits, internal=internal)
-        columns["due_ms"] = due
+        columns["due_ms"], latest = due, pc.max_element_wise(latest, due)
     if "properties" in given:
         columns["properties"] = check_properties(
             given["properties"],
@@ -145,7 +150,7 @@ def admit(
     for option in _NUMBERS:
         if (name := option.column) in given:
             columns[name] = integers(given[name], name, pa.int32(), option.low)
-    expire = _expiry(given, now_ms, due)
+    expire = _expiry(given, now_ms, latest)
     if expire is not None:
         columns["expire_ms"] = expire
     columns["born_ms"] = pa.array(np.full(rows, now_ms, np.int64), pa.int64())
@@ -233,6 +238,23 @@ def _repeats(
         except InvalidArgumentError as error:
             raise InvalidMessageError(str(error), row=row) from error
     return pa.array(texts, pa.string()), pa.array(moments, pa.int64())
+
+
+def _spread(
+    given: dict[str, pa.Array], due: pa.Array, named: Mapping[str, pa.Array], now: _Now, limits: MessageLimits
+) -> tuple[pa.Array, pa.Array]:
+    """Return the due times within their spans, and the latest that they could have been.
+
+    What is refused must not follow from where in its span a message came to lie, so it is the latest that is judged.
+    """
+    spans = spread_of(given["spread_ms"])
+    if "repeat" in given:
+        row = pc.index(pc.and_(given["repeat"].is_valid(), spans.is_valid()), True).as_py()
+        if row >= 0:
+            raise InvalidMessageError('spread and repeat are both given; allowed: "spread" of the rule', row=row)
+    latest = pc.add(due, pc.max_element_wise(pc.subtract(spans, 1), 0))
+    _check_limit(latest, now.start_ms, limits)
+    return pc.add(due, offsets_of(spans, named.get("id"), named.get("key"))), latest
 
 
 def key_policies(data: pa.RecordBatch | pa.Table) -> list[KeyPolicy] | None:

@@ -17,6 +17,7 @@ class Message:
     key: str | None = None
     tag: str | None = None
     properties: Mapping[str, str] | None = None
+    spread_ms: int | None = None
     ttl_ms: int | None = None
     tries: int | None = None
     on_key: str | None = None

@@ -134,6 +134,14 @@ OPTIONS = (
         hint="name=value, one a line",
     ),
     Option(
+        name="spread",
+        kind=OptionKind.DURATION,
+        help="Moves the due time by some part of this, for herds: never to before it.",
+        label="Spread over",
+        hint="15m: due at some moment from then on, before 15 minutes are over",
+        not_in_bulk="in bulk the due times are the table's: add a part of the spread to due_ms there",
+    ),
+    Option(
         name="ttl",
         kind=OptionKind.DURATION,
         help="For how long from now the message is of use.",
@@ -193,6 +201,8 @@ class MessageOptions(TypedDict, total=False):
       pending: "replace" it (the default), "keep" it (its receipt is the answer), "refuse" this one, or "if_pending":
       replace it, and schedule nothing if there is none. ``if_seq``: only if the one that is pending has this ``seq``.
     - ``tag``: a word that consumers filter by. ``properties``: texts by name.
+    - ``spread``: a span, a day at most, by some part of which the due time is moved, never to before it: what is due at
+      one moment comes over that time. The due time in the receipt is the final one.
     - ``ttl``: for how long from now it is of use: seconds, a timedelta, or a text such as "1h30m". ``late``: what
       happens once that has passed before a consumer took it: "deliver", "drop" (the default), or "dead" (it becomes a
       dead letter).
@@ -205,6 +215,7 @@ class MessageOptions(TypedDict, total=False):
     key: str | None
     tag: str | None
     properties: Mapping[str, str] | None
+    spread: float | str | timedelta | None
     ttl: float | str | timedelta | None
     tries: int | None
     on_key: OnKeyWay | None

@@ -21,7 +21,7 @@ What is cached in these modules are results of pure functions of short texts and
 zone database counts as constant while a process lives.
 """
 
-from tarry.repeat.rule import CRON_CHARS_MAX, FACTOR_MIN, LEAST_MS, MOST_MS, Missed, Repeat
+from tarry.repeat.rule import CRON_CHARS_MAX, FACTOR_MIN, LEAST_MS, MOST_MS, SPREAD_MS_MAX, Missed, Repeat
 from tarry.repeat.series import Step, catch_up, first_due, following, spread_ms
 from tarry.repeat.text import TEXT_CHARS_MAX, SeriesState, parse, read_state, series_of, state_json, to_json
 from tarry.repeat.zones import LAST_MS
@@ -32,6 +32,7 @@ __all__ = [
     "LAST_MS",
     "LEAST_MS",
     "MOST_MS",
+    "SPREAD_MS_MAX",
     "TEXT_CHARS_MAX",
     "Missed",
     "Repeat",

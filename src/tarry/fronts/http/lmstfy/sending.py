@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tarry.fronts.http.exchange import BodyTooLargeError, Headers, HttpResponse
 from tarry.fronts.http.lmstfy.answers import JSON_LINE, QueryValues, RefusalError
@@ -24,6 +24,7 @@ from tarry.fronts.http.services import HttpServices
 from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.message.rows import Row, with_cells
 from tarry.message.topics import is_topic
+from tarry.repeat import SPREAD_MS_MAX
 
 UINT32_MAX, UINT16_MAX = (1 << 32) - 1, (1 << 16) - 1
 TTL_S, DELAY_S, TRIES = 86_400, 0, 1
@@ -41,10 +42,14 @@ class Options:
     delay_ms: int
     ttl_ms: int | None
     tries: int
+    spread_ms: int = 0
+    """Tarry's own: the job is ready at some moment within this time after its delay."""
 
     def row(self, topic: str, body: bytes, attributes: list[tuple[str, str]] | None) -> Row:
         """Return a job as a row of values; see :mod:`tarry.message.rows`."""
-        said = {"properties": attributes, "ttl_ms": self.ttl_ms, "tries": self.tries}
+        said: dict[str, Any] = {"properties": attributes, "ttl_ms": self.ttl_ms, "tries": self.tries}
+        if self.spread_ms:
+            said["spread_ms"] = self.spread_ms
         return with_cells((topic, body, None, self.delay_ms, None), said)
 
 
@@ -111,7 +116,7 @@ class Publishing:
             await self._services.receive_queue(topic, GROUP)
             rows = [options.row(topic, body, attributes) for body in bodies]
             places = await (self._schedule_all(rows) if several else self._schedule(rows[0]))
-        if not options.delay_ms:
+        if not options.delay_ms + options.spread_ms:
             self._landing.note(topic, *places[-1])
         prefix = "" if attributes is None else VERSION
         ids = [prefix + id for id in job_ids(topic, places)]
@@ -139,7 +144,7 @@ class Publishing:
 
     def _is_allowed(self, options: Options) -> bool:
         lives = options.ttl_ms is None or options.ttl_ms > options.delay_ms
-        return lives and options.delay_ms <= self._delay_ms_max
+        return lives and not options.spread_ms and options.delay_ms <= self._delay_ms_max
 
 
 def published(id: str) -> HttpResponse:
@@ -167,13 +172,14 @@ def options_of(query: QueryValues) -> Options:
         RefusalError: a value is not allowed.
     """
     delay_s = query.natural("delay", DELAY_S, UINT32_MAX)
+    spread_s = query.natural("spread", 0, SPREAD_MS_MAX // 1000)
     ttl_s = query.natural("ttl", TTL_S, UINT32_MAX)
-    if 0 < ttl_s < delay_s:
-        raise RefusalError(400, "ttl is shorter than delay")
+    if 0 < ttl_s < delay_s + spread_s:
+        raise RefusalError(400, "ttl is shorter than delay" + (" and spread" if spread_s else ""))
     tries = query.natural("tries", TRIES, UINT16_MAX)
     if not tries:
         raise RefusalError(400, "tries shouldn't be zero")
-    return Options(delay_s * 1000, ttl_s * 1000 or None, tries)
+    return Options(delay_s * 1000, ttl_s * 1000 or None, tries, spread_s * 1000)
 
 
 def attributes_of(headers: Headers) -> list[tuple[str, str]] | None:

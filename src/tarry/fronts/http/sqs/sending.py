@@ -27,10 +27,11 @@ from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.http.sqs.request import Parameters, SqsRequest, text_of, whole_of
 from tarry.message.receipt import Receipt
 from tarry.message.rows import Row, with_cells
+from tarry.repeat import SPREAD_MS_MAX
 
 BATCH_MAX = 10
-DUE, KEY = "tarry-due", "tarry-key"
-"""Message attributes: a due time in UTC milliseconds, and a key.
+DUE, KEY, SPREAD = "tarry-due", "tarry-key", "tarry-spread"
+"""Message attributes: a due time in UTC milliseconds, a key, and a span in milliseconds over which herds are spread.
 
 A message replaces the one that is pending under its key.
 """
@@ -148,11 +149,14 @@ class Sending:
             cells["key"] = key
         if properties:
             cells["properties"] = properties
+        spread_ms = self._spread_ms(attributes)
         until_due_ms = delay_ms or 0 if due_ms is None else max(0, due_ms - self._clock.now_ms())
-        cells["ttl_ms"] = until_due_ms + queue.retention_s * 1000
+        if spread_ms:
+            cells["spread_ms"] = spread_ms
+        cells["ttl_ms"] = until_due_ms + spread_ms + queue.retention_s * 1000
         row = with_cells((queue.name, body, due_ms, delay_ms, message_id_), cells)
         digests = (md5(body, usedforsecurity=False).hexdigest(), digest_of(attributes), digest_of(system))
-        return SqsDraft(row, *digests, size, until_due_ms == 0)
+        return SqsDraft(row, *digests, size, until_due_ms + spread_ms == 0)
 
     def _time(self, queue: Queue, given: Parameters, attributes: Sequence[Attribute]) -> tuple[int | None, int | None]:
         """Return the due time and the delay in milliseconds, one of which is None.
@@ -175,6 +179,21 @@ class Sending:
                 "include parameter that is not valid for this queue type."
             )
         return None, whole_of(given, "DelaySeconds", queue.delay_s, 0, self._delay_s_max) * 1000
+
+    def _spread_ms(self, attributes: Sequence[Attribute]) -> int:
+        """Return the span by some part of which the message is later; 0: none.
+
+        Raises:
+            SqsError: it is no such span.
+        """
+        text = next((each.value for each in attributes if each.name == SPREAD), None)
+        if text is None:
+            return 0
+        if self._strict:
+            raise invalid(f"Message attribute {SPREAD} is not allowed: the broker's setting http_sqs_strict is on.")
+        if not isinstance(text, str) or not _DUE_MS.fullmatch(text) or int(text) > SPREAD_MS_MAX:
+            raise invalid(f"Value of message attribute {SPREAD} is invalid; allowed: 0 to {SPREAD_MS_MAX} ms.")
+        return int(text)
 
     def _order(
         self, queue: Queue, given: Parameters, properties: list[tuple[str, str]]

@@ -18,6 +18,7 @@ from tarry.fronts.rocketmq.common.draft import (
     check_order_key,
     check_tag,
     due_ms_of,
+    spread_due_ms,
 )
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
@@ -93,6 +94,7 @@ class Draftsman:
         check_body(body, rules.body_bytes_max)
         _check_properties(given, rules.properties_bytes_max)
         due_ms = due_ms_of(given, None, self._clock, rules)
+        due_ms = spread_due_ms(given, due_ms, given.get(MESSAGE_ID), self._clock, rules)
         order_key = given.get(SHARDING_KEY) or None
         if order_key is not None:
             check_order_key(order_key)

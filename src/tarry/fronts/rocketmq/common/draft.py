@@ -19,9 +19,11 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import DelayLevel, check_due, due_after, due_from_delay, parse_levels
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.rocketmq.common.properties import DELAYS, DELIVER_MS, RESERVED_NAMES, START_DELIVER
+from tarry.fronts.rocketmq.common.properties import DELAYS, DELIVER_MS, RESERVED_NAMES, SPREAD, START_DELIVER
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.message.spreading import offset_ms
 from tarry.message.topics import RESERVED
+from tarry.repeat import SPREAD_MS_MAX
 
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 << 10
@@ -150,6 +152,31 @@ def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, r
         return check_due(due_ms, start_ms, rules.delay_ms_max)
     except InvalidArgumentError as error:
         raise Refusal(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
+
+
+def spread_due_ms(
+    user: Mapping[str, str], due_ms: int | None, id: str | None, clock: Clock, rules: DraftRules
+) -> int | None:
+    """Return the due time of a message within the span that its property :data:`SPREAD` asks for, by its id.
+
+    One without a delay is due within that time from now.
+    """
+    if SPREAD not in user:
+        return due_ms
+    text = user[SPREAD]
+    if not (text.isdecimal() and text.isascii() and len(text) < 10 and int(text) <= SPREAD_MS_MAX):
+        raise Refusal(
+            Code.ILLEGAL_DELIVERY_TIME,
+            f"property {SPREAD} is {text!r:.300}; allowed: 0 to {SPREAD_MS_MAX} ms",
+        )
+    if not int(text):
+        return due_ms
+    asked_ms = clock.start_ms() if due_ms is None else due_ms
+    try:
+        check_due(asked_ms + int(text) - 1, clock.start_ms(), rules.delay_ms_max)
+    except InvalidArgumentError as error:
+        raise Refusal(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
+    return asked_ms + offset_ms(int(text), id)
 
 
 def _moment(name: str, user: Mapping[str, str], now_ms: int, start_ms: int) -> int:

@@ -71,6 +71,8 @@ RESERVED_NAMES = frozenset(
         "TRANSACTION_CHECK_TIMES", "__FLAG", "__QUEUE", "__SEQ",
     }
 )  # fmt: skip
+SPREAD = "TARRY_SPREAD_MS"
+"""A user's property: the message is due at some moment within this time after its due time. It is stored."""
 _NOT_USERS = RESERVED_NAMES | {*DELAYS}
 _KEY_SEPARATOR = "\x1f"
 """No key contains it: control characters are refused."""

@@ -21,6 +21,7 @@ from tarry.fronts.rocketmq.common.draft import (
     check_properties,
     check_tag,
     due_ms_of,
+    spread_due_ms,
 )
 from tarry.fronts.rocketmq.common.half_messages import kept_properties
 from tarry.fronts.rocketmq.common.properties import (
@@ -87,6 +88,8 @@ def draft_of(message: Any, topic: str, clock: Clock, rules: DraftRules, peer: st
     kind = system.message_type
     timestamp_ms = ceil_ms(system.delivery_timestamp) if system.HasField("delivery_timestamp") else None
     due_ms = due_ms_of(user, timestamp_ms, clock, rules)
+    if user:
+        due_ms = spread_due_ms(user, due_ms, id, clock, rules)
     order_key = system.message_group or None
     if order_key is not None:
         check_order_key(order_key)
