@@ -22,10 +22,10 @@ from tarry.message.trace_context import wait_span_id
 
 log = logging.getLogger(__name__)
 
-BATCH_SPANS = 512
+BATCH_SPANS = 256
 """Most spans of a request."""
 PAUSE_S = 0.25
-"""Between two requests; so no more than 2,048 spans are sent in a second."""
+"""Between two requests; so no more than 1,024 spans are sent in a second."""
 CLOSE_S = 1.0
 """Longest time that a stop gives to what still waits, and to a request that it ends."""
 WARN_S = 60.0
