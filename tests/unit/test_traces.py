@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.broker import Broker
-from tarry.broker.traces.exporter import SpanExport, url_of
+from tarry.broker.traces.exporter import SpanExport
+from tarry.broker.traces.otlp import url_of
 from tarry.broker.traces.spans import HandOutSpan, SpanQueue, Traced, WaitSpan
 from tarry.message.schema import PROPERTIES
 from tarry.message.trace_context import TraceContext, parse_traceparent, sampled_rows, wait_span_id
@@ -219,3 +221,10 @@ def test_spans_are_posted_to_the_path_of_otlp() -> None:
     paths = {url_of(f"http://host:4318{path}") for path in ("", "/", "/v1/traces")}
     assert paths == {"http://host:4318/v1/traces"}
     assert url_of("https://host/otlp/") == "https://host/otlp/v1/traces"
+
+
+def test_without_opentelemetry_a_start_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tarry.broker.traces.otlp", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(InvalidArgumentError, match="otlp_endpoint needs the extra 'otel'"):
+        broker_at(tmp_path, TestClock(NOW_MS), "http://127.0.0.1:4318")
