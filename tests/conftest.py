@@ -40,7 +40,7 @@ LONG_FIRST = (
     *("spark", "kafka", "celery_project", "django_project", "rabbitmq", "outbox"),
     *("e2e", "crash", "model", "models", "compat"),
     *("rocketmq", "rocketmq_classic", "gateway", "http", "mqtt", "link", "loopgrpc", "fuzz", "browser", "push"),
-    *("contract", "takeover", "engines", "identity", "worker", "deploy", "formats", "unit"),
+    *("contract", "takeover", "engines", "identity", "worker", "deploy", "formats", "upgrade", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 
@@ -143,6 +143,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "gateway/test_lmstfy.py",
         "gateway/test_processes.py",
         "gateway/test_rocketmq.py",
+        "upgrade/test_rolling.py",
         "e2e/test_backup_kill.py",
         "e2e/test_cancel_in_store.py",
         "e2e/test_demo.py",

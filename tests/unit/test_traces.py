@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.otlp_receiver import attributes_of, receiver
 
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.broker import Broker
-from tarry.broker.traces.exporter import SpanExport, url_of
+from tarry.broker.traces.exporter import SpanExport
+from tarry.broker.traces.otlp import url_of
 from tarry.broker.traces.spans import HandOutSpan, SpanQueue, Traced, WaitSpan
-from tarry.message.trace_context import TraceContext, parse_traceparent, wait_span_id
+from tarry.message.schema import PROPERTIES
+from tarry.message.trace_context import TraceContext, parse_traceparent, sampled_rows, wait_span_id
 
 TRACE, PRODUCER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, NOT_SAMPLED = f"00-{TRACE}-{PRODUCER}-01", f"00-{TRACE}-{PRODUCER}-00"
@@ -45,6 +52,18 @@ def test_what_a_traceparent_says(text: str, is_sampled: bool | None) -> None:
     found = parse_traceparent(text)
     wanted = None if is_sampled is None else TraceContext(int(TRACE, 16), int(PRODUCER, 16), is_sampled)
     assert found == wanted
+
+
+_PAIRS = st.lists(
+    st.tuples(st.sampled_from(["a", "traceparent"]), st.sampled_from([SAMPLED, NOT_SAMPLED, "nonsense"])), max_size=3
+)
+
+
+@given(st.lists(st.none() | _PAIRS, max_size=60), st.integers(0, 60), st.integers(0, 60))
+def test_the_sampled_rows_of_any_slice_are_found(rows: list[Any], low: int, count: int) -> None:
+    part = pa.array(rows, PROPERTIES).slice(min(low, len(rows)), count)
+    wanted = [at for at, pairs in enumerate(rows[low : low + count]) if ("traceparent", SAMPLED) in (pairs or [])]
+    assert [row for row, _ in sampled_rows(part)] == wanted
 
 
 def broker_at(data: Path, clock: TestClock, endpoint: str | None, **settings: object) -> Broker:
@@ -202,3 +221,10 @@ def test_spans_are_posted_to_the_path_of_otlp() -> None:
     paths = {url_of(f"http://host:4318{path}") for path in ("", "/", "/v1/traces")}
     assert paths == {"http://host:4318/v1/traces"}
     assert url_of("https://host/otlp/") == "https://host/otlp/v1/traces"
+
+
+def test_without_opentelemetry_a_start_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tarry.broker.traces.otlp", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(InvalidArgumentError, match="otlp_endpoint needs the extra 'otel'"):
+        broker_at(tmp_path, TestClock(NOW_MS), "http://127.0.0.1:4318")

@@ -56,15 +56,17 @@ def sampled_rows(properties: pa.Array) -> Iterator[tuple[int, TraceContext]]:
         found = [at for at, key in enumerate(keys.to_pylist()) if key == TRACEPARENT]
     else:
         found = np.flatnonzero(pc.equal(keys, TRACEPARENT).to_numpy(zero_copy_only=False)).tolist()
+    if not found:
+        return
     last = -1
-    for at in found:
-        row = int(np.searchsorted(starts, low + at, side="right")) - 1
-        # A null row may span entries; and of a name that is there twice, the first counts.
-        if row == last or not properties[row].is_valid:
+    for at, text in zip(found, items.take(pa.array(found)).to_pylist(), strict=True):
+        context = parse_traceparent(text)
+        if context is None or not context.is_sampled:
             continue
-        last = row
-        context = parse_traceparent(items[at].as_py())
-        if context is not None and context.is_sampled:
+        row = int(np.searchsorted(starts, low + at, side="right")) - 1
+        # A null row may span entries; and of a name that is there twice, the first that is sampled counts.
+        if row != last and properties[row].is_valid:
+            last = row
             yield row, context
 
 
