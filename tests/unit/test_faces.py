@@ -89,6 +89,7 @@ NO_COMMAND = {
     *(ops.ExtendBackup, ops.EndBackup),  # `backup` asks them
     *(ops.GetMessage, ops.GetHandles),  # for what has just listed them; `history` tells of a message
     *(ops.FindMessage, ops.DiscardMessage),  # for protocols: people have handles, keys and offsets
+    ops.GetRates,  # points for a chart: the console has it
     # Queues by offset are for programs that keep offsets.
     *(ops.GetQueues, ops.ReadQueue, ops.ReadCancellations, ops.FindOffset, ops.FollowQueue, ops.AdvanceGroup),
 }

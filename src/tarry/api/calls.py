@@ -124,6 +124,7 @@ class _Methods:
     list_pending = method(ops.ListPending)
     peek = method(ops.Peek)
     forecast = method(ops.GetForecast)
+    rates = method(ops.GetRates)
     history = method(ops.GetHistory)
     get_message = method(ops.GetMessage)
     get_handles = method(ops.GetHandles)

@@ -84,6 +84,8 @@ NAMED = (
     Resource(ops.WhoAmI, "GET", "/v1/whoami", "broker"),
     Resource(ops.CheckAccess, "GET", "/v1/can", "broker"),
     Resource(ops.GetForecast, "GET", "/v1/forecast", "broker"),
+    Resource(ops.GetRates, "GET", "/v1/rates", "broker"),
+    Resource(ops.GetRates, "GET", f"{TOPIC}/rates", "topics"),
     Resource(ops.GetStatus, "GET", "/v1/status", "broker"),
     Resource(ops.GetOverview, "GET", "/v1/overview", "broker"),
     Resource(ops.Ping, "GET", "/v1/ping", "broker"),

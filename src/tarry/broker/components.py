@@ -20,6 +20,7 @@ from tarry.broker.identities import Identities
 from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
+from tarry.broker.minutes import Minutes
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.placed import PlacedMessages
 from tarry.broker.progress import Checkpointer
@@ -87,6 +88,7 @@ class BrokerComponents:
     pipeline: Pipeline
     status: Status
     queries: Queries
+    minutes: Minutes
     loops: Loops
     test_time: TestTime | None
 
@@ -94,6 +96,7 @@ class BrokerComponents:
         """Close the files, and release the directory."""
         if self.traces is not None:
             self.traces.close()
+        self.minutes.close()
         self.audit.close()
         self.identities.close()
         self.bound.close(is_durable=False)

@@ -35,6 +35,7 @@ from tarry.broker.job_cancelling import JobCancelling
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
 from tarry.broker.message_path import MessagePath, make_message_path
+from tarry.broker.minutes import Minutes
 from tarry.broker.opened_files import Opened, OpenedFiles, open_files
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.placed import PlacedMessages
@@ -259,7 +260,23 @@ def _make_queries(
     return _Queries(changes, placed, status, queries)
 
 
-def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, background: _Background) -> Loops:
+def _make_minutes(around: Opened, opened: OpenedFiles, path: MessagePath, queries: Queries) -> Minutes:
+    intake, ready = opened.intake, opened.ready
+    return Minutes(
+        around.config.data,
+        around.clock,
+        lambda: dict(intake.accepted),
+        ready.ends,
+        lambda: queries.pending(GetPending(next_due=False)),
+        path.delivery.groups,
+        around.lateness,
+        around.threaded,
+    )
+
+
+def _make_loops(
+    around: Opened, opened: OpenedFiles, path: MessagePath, background: _Background, minutes: Minutes
+) -> Loops:
     return Loops(
         around.config,
         around.clock,
@@ -276,6 +293,7 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
         background.bulk,
         background.backups,
         background.scrub,
+        minutes,
         opened.identities,
         around.engine,
     )
@@ -295,6 +313,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
     board = Board()
     opened.identities.days.elsewhere = partial(board.shown, WORKERS_KEY)
     asking = _make_queries(around, opened, path, background, push, board)
+    minutes = _make_minutes(around, opened, path, asking.queries)
     opened.identities.accounts.count_existing = partial(_existing, asking.queries, groups)
     return BrokerComponents(
         engine=around.engine,
@@ -337,7 +356,8 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         pipeline=background.pipeline,
         status=asking.status,
         queries=asking.queries,
-        loops=_make_loops(around, opened, path, background),
+        minutes=minutes,
+        loops=_make_loops(around, opened, path, background, minutes),
         test_time=_make_test_time(around, path, push),
     )
 

@@ -20,6 +20,7 @@ from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.identities import Identities
+from tarry.broker.minutes import Minutes
 from tarry.broker.progress import Checkpointer
 from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
@@ -66,6 +67,7 @@ class Loops:
     _bulk: Bulk
     _backups: Backups
     _scrub: Scrub
+    _minutes: Minutes
     _identities: Identities
     _engine: LogEngine
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -140,6 +142,7 @@ class Loops:
                 self._check_owner()
                 self._bulk.announce_again()
                 self._backups.look()
+                self._minutes.look()
                 self.try_disk(self._identities.keep_days)
                 self._identities.issuers.look()
                 written = self._engine.shared is not None or self.try_disk(self._progress.checkpoint)

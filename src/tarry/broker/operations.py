@@ -68,6 +68,7 @@ def handlers(parts: BrokerComponents) -> Handlers:
         ops.ListPending: queries.list_pending,
         ops.Peek: queries.peek,
         ops.GetForecast: queries.forecast,
+        ops.GetRates: queries.rates,
         ops.GetHistory: queries.history,
         ops.GetMessage: queries.message,
         ops.GetHandles: queries.handles,

@@ -98,7 +98,15 @@ class GroupControl:
 
         For readers that keep their own offsets, and lease nothing.
         """
-        self._restart(lambda: self._state.move_to(max(target, self._state.floor)), on_result)
+
+        def move() -> JournalEntry:
+            to = max(target, self._state.floor)
+            passed = self._state.unsettled_between(self._state.floor, to)
+            self._state.handed_out += passed
+            self._state.acknowledged += passed
+            return self._state.move_to(to)
+
+        self._restart(move, on_result)
 
     def delete(self, on_result: OnResult) -> None:
         """Delete the group; ``on_result`` is called when that is durable. Its consumers get no more messages."""

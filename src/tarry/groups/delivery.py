@@ -359,6 +359,7 @@ class GroupDelivery:
             holder, offsets, together.states, attempts, tries, now + holder.lease_ms, on_end
         )
         since = holder.on_handout(now)
+        self._state.handed_out += len(offsets)
         for part in chosen:
             due = part.batch.column(DUE).to_numpy()
             from_ms = np.maximum(due, accepted_ms(part.batch))

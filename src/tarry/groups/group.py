@@ -216,6 +216,14 @@ class Group:
         with self._state.lock:
             return self._unsettled()
 
+    @property
+    def moved(self) -> tuple[int, int]:
+        """Numbers of messages handed out, and acknowledged, since the process began.
+
+        What readers that keep their own offsets have passed counts as both.
+        """
+        return self._state.handed_out, self._state.acknowledged
+
     def _unsettled(self) -> int:
         state = self._state
         floor = max(state.floor, state.topic.first)  # retention deleted the rows below

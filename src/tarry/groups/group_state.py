@@ -70,6 +70,10 @@ class GroupState:
         """Start of the group when it was made."""
         self.lost = beginning.lost
         """Number of messages that retention deleted before the group had settled them."""
+        self.handed_out = 0
+        """Messages given to consumers, since the process began."""
+        self.acknowledged = 0
+        """Messages that they have acknowledged."""
         self.again_below = 0
         """A seek, or a takeover, may bring again what is below: it is not late."""
         self.grace: TakeoverGrace | None = None

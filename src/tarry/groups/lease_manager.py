@@ -95,6 +95,7 @@ class LeaseManager:
             self._state.leases.end(lease, at, StateEvent.ACK)
             settled.append(lease.offsets[at])
         offsets = settled[0] if len(settled) == 1 else np.sort(np.concatenate(settled))
+        self._state.acknowledged += len(offsets)
         return len(offsets), self._state.settle(offsets)
 
     # -- given back --------------------------------------------------------------------------------------------------

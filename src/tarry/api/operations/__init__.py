@@ -3,7 +3,8 @@
 ``messages`` cancels and moves · ``placed`` is about one message, wherever it is · ``delivery`` receives and settles ·
 ``groups`` · ``dead_letters`` · ``queries`` change nothing · ``push`` is about push subscriptions · ``jobs`` are bulk
 jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front ·
-``identities`` · ``audit`` · ``backups`` · ``pipeline`` is for Spark · ``testing`` moves a test clock.
+``identities`` · ``audit`` · ``rates`` are of the past · ``backups`` · ``pipeline`` is for Spark ·
+``testing`` moves a test clock.
 To schedule is a stream of batches: :mod:`tarry.message.rows`.
 """
 
@@ -69,6 +70,7 @@ from tarry.api.operations.queries import (
     Ping,
 )
 from tarry.api.operations.queues import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadCancellations, ReadQueue
+from tarry.api.operations.rates import GetRates
 from tarry.api.operations.testing import AdvanceClock, GetClock
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
@@ -79,6 +81,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(SetPushSubscription, GetPushSubscription, ListPushSubscriptions, DeletePushSubscription),
     *(PausePushSubscription, ResumePushSubscription, ListPushAttempts, TestPushSubscription),
     *(GetPending, ListPending, Peek, GetForecast, GetHistory, GetMessage, GetHandles, GetStatus, GetOverview, Ping),
+    GetRates,
     *(FindMessage, DiscardMessage),
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),

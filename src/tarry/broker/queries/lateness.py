@@ -41,6 +41,7 @@ class Lateness:
         self._clock = clock
         self._in_queue = Histogram()
         self._by_topic: dict[str, Histogram] = {}
+        self._herd, self._run = (0, 0), (0, 0)  # due time and rows: of the largest, and of what came last
         self._lock = threading.Lock()
         # Appending and popping are atomic.
         self._queued: deque[tuple[Int64s, Int64s, int]] = deque()
@@ -86,6 +87,16 @@ class Lateness:
         with self._lock:
             return dict(self._by_topic)
 
+    def take_herd(self) -> tuple[int, int]:
+        """Return the due time that most messages had that came since the last call, and how many.
+
+        Returns (0, 0) if none came.
+        """
+        self._count()
+        with self._lock:
+            herd, self._herd = self._herd, (0, 0)
+            return herd
+
     def _count(self) -> None:
         with self._lock:
             queued = [self._queued.popleft() for _ in range(len(self._queued))]
@@ -94,6 +105,7 @@ class Lateness:
                 moments = np.repeat([now for *_, now in queued], [len(entry[0]) for entry in queued])
                 self._in_queue.record(moments - np.maximum(due, accepted))
                 self._overdue += int((accepted > due).sum())
+                self._count_herd(due)
             by_name: dict[str, list[tuple[Int64s, int]]] = {}
             for _ in range(len(self._delivered)):
                 topic, late, waited = self._delivered.popleft()
@@ -102,6 +114,16 @@ class Lateness:
                 lates = np.concatenate([late for late, _ in entries])
                 waits = np.repeat([waited for _, waited in entries], [len(late) for late, _ in entries])
                 self._by_topic[name].record(lates[lates <= waits])
+
+    def _count_herd(self, due: Int64s) -> None:
+        """Count messages of one due time, which may be in several batches: they come by due time."""
+        moments, rows = np.unique(due, return_counts=True)
+        if moments[0] == self._run[0]:
+            rows[0] += self._run[1]
+        self._run = (int(moments[-1]), int(rows[-1]))
+        most = int(rows.argmax())
+        if rows[most] > self._herd[1]:
+            self._herd = (int(moments[most]), int(rows[most]))
 
     def _name(self, topic: str) -> str:
         if topic in self._by_topic:

@@ -18,9 +18,11 @@ from tarry.api.operations import (
     GetMessage,
     GetOverview,
     GetPending,
+    GetRates,
     ListPending,
     Peek,
 )
+from tarry.api.rates import RateHistory
 from tarry.api.views import Forecast, History, Page
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -37,12 +39,14 @@ from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.next_due import next_due_by_topic
 from tarry.broker.queries.peek import peek
 from tarry.broker.queries.pending_counts import count_pending
+from tarry.broker.queries.rates import rates
 from tarry.broker.queries.series import list_series
 from tarry.groups import ConsumerGroups
 from tarry.log.files import Files
 from tarry.message import handle
 from tarry.message.criteria import Criteria
 from tarry.message.receipt import TopicPending
+from tarry.message.schema import check_topic
 from tarry.queue import ReadyLog
 
 QUERIES_MAX = 4
@@ -110,6 +114,13 @@ class Queries:
         pending = {entry.topic: entry.pending for entry in self.pending(GetPending(next_due=False))}
         with self._slots:
             return forecast(self._places, self._clock.now_ms(), pending, request.topic, request.unit, request.until_ms)
+
+    def rates(self, request: GetRates) -> RateHistory:
+        """Return what the past has brought."""
+        if request.topic is not None:
+            check_topic(request.topic)
+        with self._slots:
+            return rates(self._config.data, self._clock.now_ms(), request)
 
     def history(self, request: GetHistory, check: CheckTopic = any_topic) -> History:
         """Return the history of a message; what ``check`` refuses of it is left out, as if it were not there."""
