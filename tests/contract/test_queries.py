@@ -86,6 +86,8 @@ def test_peeks_and_forecasts(client: Client) -> None:
     assert (found.rows, len(found.loads), found.herd) == (1, 60, None)
     assert found.loads[10].rows + found.loads[11].rows == 1
     assert client.forecast(topic="b").rows == 0
+    past = client.rates(topic="b", points_max=10)
+    assert past.topic == "b" and past.step_ms == 10 * 60_000 and past.points == []
 
 
 def test_histories(client: Client) -> None:
@@ -194,6 +196,9 @@ def test_bad_tickets_are_refused(common: Served, ticket: Any, text: str) -> None
 @pytest.mark.parametrize(
     ("action", "body", "text"),
     [
+        ("rates", {"since_ms": 9, "until_ms": 9}, "since_ms is 9; allowed: before until_ms, 9"),
+        ("rates", {"points_max": 1501}, "points_max is 1501; allowed: 1 to 1500"),
+        ("rates", {"topic": "no topic"}, "topic 'no topic' is not a topic name"),
         ("forecast", {"unit": "fortnight"}, "unit is 'fortnight'; allowed: minute, hour, day"),
         ("forecast", {"until_ms": 5}, "until_ms is 5; allowed: after"),
         ("forecast", {"until_ms": "tomorrow"}, "until_ms is 'tomorrow'"),

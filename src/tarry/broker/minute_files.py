@@ -214,9 +214,9 @@ class MinuteWriter:
 
 @dataclass(frozen=True, slots=True)
 class DayRows:
-    """Rows of a day that are whole: the ``numbers`` of their minutes, the broker's rows, and those of one topic.
+    """Rows of a day that are whole: those of the broker, and those of one topic, by minute.
 
-    ``topic`` is None where no topic was asked for.
+    ``numbers`` are those of the minutes. ``topic`` is None where no topic was asked for.
     """
 
     numbers: npt.NDArray[np.int64]
