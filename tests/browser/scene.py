@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tarry.base.clock import SystemClock
 from tarry.broker import Broker
+from tarry.broker.minute_files import Minute, MinuteFigures, MinuteWriter
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.push.front import PushFront
 from tarry.fronts.registry import ServerConfig
@@ -59,6 +61,30 @@ def fill(broker: Broker, *, rows: int = 40_000) -> None:
     for key, rule in rules.items():
         broker.schedule("jobs", json.dumps({"run": key}), key=key, repeat=rule)
     broker.schedule("emails", b'{"to": "ada@example.com"}', delay="3h", key="mail-17", id="mail-17", tag="vip")
+
+
+def fill_past(data: Path, now_ms: int, *, days: float = 9) -> None:
+    """Write a history as of a broker that has run for days, and was stopped for a night."""
+    chance, writer, pending = random.Random(5), MinuteWriter(data), 42_000
+    last = now_ms // 60_000
+    for number in range(last - int(days * 1440), last):
+        if last - 2000 < number < last - 1500 or last - 22 < number < last - 14:
+            continue  # stopped
+        hour = number % 1440 / 60
+        level = 0.3 + max(0.0, 1 - abs(hour - 14) / 9) + chance.uniform(0, 0.2)
+        accepted, herd = int(60 * 25 * level), 4000 if number % 360 == 0 else 0
+        pending += chance.randint(-300, 320)
+        busy = number % 700 < 60  # the consumer is slow for an hour
+        handed_out = int(accepted * (0.7 if busy else 1)) + herd
+        lag = (number % 700) * int(accepted * 0.3) if busy else chance.randint(0, 40)
+        late = (chance.randint(1, 3), chance.randint(4, 9) + 200 * busy, chance.randint(12, 30) + 900 * busy)
+        half = (accepted // 2, accepted // 2, handed_out // 2, handed_out // 2)
+        orders = MinuteFigures(*half, 30_000, lag, 12, *late)
+        rest = MinuteFigures(*half, pending - 30_000, 0, 0, *late)
+        whole = MinuteFigures(accepted, accepted + herd, handed_out, handed_out, pending, lag, 12, *late)
+        topics = {"orders.reminder": orders, "sessions.expire": rest}
+        writer.write(Minute(number, 60_000, whole, topics, 0, max(herd, chance.randint(1, 9)), number * 60_000))
+    writer.close()
 
 
 @contextmanager
@@ -179,6 +205,7 @@ class Traffic:
 def main(directory: str, address: str = "127.0.0.1:7799") -> None:
     """Serve it until Enter is pressed."""
     config = ServerConfig(data=Path(directory), pipeline="off", http=address, push_private_addresses="127.0.0.0/8")
+    fill_past(config.data, SystemClock().now_ms())
     with Broker.open(config) as broker:
         fill(broker)
         fill_groups(broker)

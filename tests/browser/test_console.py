@@ -23,6 +23,7 @@ TURNED = "abc\u202etxt.exe"
 PAGES = (
     *("/", "/console/topics", "/console/topic?topic=orders", "/console/group?topic=orders&group=g"),
     *("/console/pending", "/console/series", "/console/dead", "/console/dead?topic=orders&group=g"),
+    *("/console/past", "/console/past?range=30d&topic=orders"),
     *("/console/jobs", "/console/push", "/console/push?name=hook", "/console/schedule", "/console/system"),
 )
 

@@ -197,7 +197,7 @@ def test_bad_tickets_are_refused(common: Served, ticket: Any, text: str) -> None
     ("action", "body", "text"),
     [
         ("rates", {"since_ms": 9, "until_ms": 9}, "since_ms is 9; allowed: before until_ms, 9"),
-        ("rates", {"points_max": 1501}, "points_max is 1501; allowed: 1 to 1500"),
+        ("rates", {"points_max": 1501}, "points_max is 1501; allowed: a whole number, 1 to 1500"),
         ("rates", {"topic": "no topic"}, "topic 'no topic' is not a topic name"),
         ("forecast", {"unit": "fortnight"}, "unit is 'fortnight'; allowed: minute, hour, day"),
         ("forecast", {"until_ms": 5}, "until_ms is 5; allowed: after"),

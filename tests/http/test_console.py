@@ -122,6 +122,26 @@ async def test_every_page_of_an_empty_and_of_a_busy_broker(tmp_path: Path) -> No
         assert "no group" in (await console.page("/console/group", 404, topic="orders", group="none")).lower()
 
 
+@pytest.mark.asyncio
+async def test_the_past_is_drawn_with_its_gaps(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        assert "Nothing was kept in this time" in await console.page("/console/past")
+        broker = console.broker
+        for _ in range(2):
+            broker.schedule("orders", b"x", delay="2d")
+            broker.advance("1m")
+            broker.components.minutes.look()
+            broker.advance("2m")  # nobody looks meanwhile, as of a broker that stood still
+        page = await console.page("/console/past", range="1h")
+        assert 'aria-current="true">1h<' in page and 'value="orders"' in page
+        data = (await console.http.get("/console/data/past?range=1h&topic=orders")).json()
+        assert data["step_s"] == 60 and len(data["at"]) in (60, 61)
+        assert len({len(column) for name, column in data.items() if name != "step_s"}) == 1
+        assert [rate for rate in data["accepted"] if rate] == [round(1 / 60, 3), round(1 / 180, 3)]
+        assert data["pending"].count(None) > 50
+        assert "not a topic name" in await console.page("/console/past", 422, topic="no topic")
+
+
 def _asks(path: str) -> bool:
     return path in ("/console/topic", "/console/group", "/console/message", "/console/live", "/console/login")
 

@@ -180,7 +180,7 @@ def test_pages_of_the_console_ask_for_nothing_that_the_viewer_may_not_see(audite
     audited.broker.schedule("orders.a", b"x", delay=3600)
     audited.broker.group("orders.a", "billing")
     with serving(audited.broker) as place, visiting(place, audited.billing) as visitor:
-        for path in ("pending", "series", "topics", "push", "dead", "schedule", "history"):
+        for path in ("pending", "series", "topics", "push", "dead", "schedule", "history", "past"):
             visitor.page(f"/console/{path}")
         visitor.page("/console/topic", topic="orders.a")
         visitor.page("/console/group", topic="orders.a", group="billing")

@@ -129,6 +129,12 @@ def test_lists_have_what_the_viewer_may_see(place: HttpPlace, known: Known) -> N
             ("/console/series", {"topic": "orders.a"}),
         ):
             assert "body of" not in visitor.page(path, 403, **query), path
+        assert "Name a topic" in visitor.page("/console/past")
+        assert "secret" not in visitor.page("/console/past", topic="orders.a")
+        assert visitor.get("/console/data/past", topic="orders.a").status_code == 200
+        assert visitor.get("/console/data/past").status_code == 403
+        assert visitor.get("/console/data/past", topic="secret").status_code == 403
+        visitor.page("/console/past", 403, topic="secret")
         assert "Name a topic" in visitor.page("/console/pending")
         assert "Name a topic" in visitor.page("/console/series")
         page = visitor.page("/console/topic", topic="orders.a")

@@ -176,7 +176,7 @@ class MinuteWriter:
         if day == self._day:
             return
         self.close()
-        self._directory.mkdir(mode=0o750, exist_ok=True)
+        self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._delete_before(day - DAYS_MAX)
         path, names = paths_of(self._directory.parent, day)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC

@@ -16,7 +16,7 @@ from tarry.base.errors import TarryError
 from tarry.base.pages import LOOK
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
-from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, push, series, sign_in
+from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, past, push, series, sign_in
 from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guard import LOGIN, Guard
@@ -34,6 +34,8 @@ SHOWN: dict[str, Page] = {
     "/console/live": overview.live,
     "/console/data/forecast": overview.forecast_data,
     "/console/data/live": overview.live_data,
+    past.DATA: past.data,
+    past.PAST: past.show,
     "/console/system": overview.system,
     "/console/topics": groups.show_all,
     "/console/topic": groups.show_topic,

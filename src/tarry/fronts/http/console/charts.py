@@ -9,10 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tarry.api.rates import RateHistory
 from tarry.api.views import UNITS_MS, Forecast
 from tarry.base.histogram import Histogram
 from tarry.fronts.http.console.figures import COUNTED, LATE, Point
 
+PAST_RATES = ("accepted", "fired", "handed_out", "acknowledged")
+PAST_OTHERS = ("pending", "ready", "lateness_p50_ms", "lateness_p99_ms", "herd_rows", "herd_due_ms")
 BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
 """Upper ends of the histogram's bars, exclusive; the last bar has all that is later."""
 
@@ -72,3 +75,19 @@ def live_json(points: Iterable[Point]) -> dict[str, Any]:
     rates = {name: [point.rates[name] for point in kept] for name in COUNTED}
     late = {name: [point.late[name] for point in kept] for name in LATE}
     return {"at": [point.at_ms / 1000 for point in kept], **rates, **late}
+
+
+def past_json(history: RateHistory) -> dict[str, Any]:
+    """Return rates a second, lateness, levels and herds by step: ``at`` is its beginning (UTC seconds).
+
+    All steps are there; what is not known is None, which is a gap in a line.
+    """
+    known = {point.at_ms: point for point in history.points}
+    steps = range(history.since_ms, history.until_ms, history.step_ms)
+    points = [known.get(at_ms) for at_ms in steps]
+    rates = {
+        name: [None if p is None else round(1000 * getattr(p, name) / p.covered_ms, 3) for p in points]
+        for name in PAST_RATES
+    }
+    others = {name: [None if p is None else getattr(p, name) for p in points] for name in PAST_OTHERS}
+    return {"at": [at_ms // 1000 for at_ms in steps], "step_s": history.step_ms // 1000, **rates, **others}

@@ -45,6 +45,7 @@ def _sees_bodies(rights: Rights) -> bool:
 
 NAV: tuple[tuple[str, str, Callable[[Rights], bool]], ...] = (
     ("/", "Overview", _sees_all),
+    ("/console/past", "History", lambda rights: True),
     ("/console/topics", "Topics & groups", lambda rights: True),
     ("/console/pending", "Pending", _sees_bodies),
     ("/console/series", "Series", _sees_bodies),

@@ -158,13 +158,13 @@
     if (isPoll(event)) $("#offline").hidden = event.detail.successful || document.hidden;
   });
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) { document.body.dispatchEvent(new Event("console:shown")); askLive(); askLoad(); showTimes(); }
+    if (!document.hidden) { document.body.dispatchEvent(new Event("console:shown")); askLive(); askLoad(); askPast(); showTimes(); }
   });
 
   // -- charts ----------------------------------------------------------------------------------------------------------
   const charts = new Map();
   let unit = store.get("tarry-unit") || "hour";
-  let load = null, live = null;
+  let load = null, live = null, past = null;
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const short = (value) => {
     for (const [size, name] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
@@ -185,7 +185,7 @@
 
   function options(element, series, extra, atText) {
     return {
-      width: Math.max(element.clientWidth, 50), height: element.clientHeight, padding: [8, 8, 0, 0],
+      width: Math.max(element.clientWidth, 50), height: element.clientHeight, padding: [8, 18, 0, 0],
       legend: { show: false }, series: [{}, ...series], axes: axes(short, atText),
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       tzDate: (at) => (local ? new Date(at * 1000) : uPlot.tzDate(new Date(at * 1000), "Etc/UTC")),
@@ -299,7 +299,51 @@
       (at) => (live.delivered_p99[at] === null ? null : `${time(at)}: p50 ${live.delivered_p50[at]} ms, p99 ${live.delivered_p99[at]} ms`));
   }
 
-  function redraw() { if ($("[data-chart]")) { drawLoad(); drawLive(); } }
+  // What stands alone between two gaps is no line: it is drawn as a point.
+  const alone = (u, index) => {
+    const values = u.data[index], found = [];
+    values.forEach((value, at) => {
+      if (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null) found.push(at);
+    });
+    return found;
+  };
+  const pastLine = (name, fill = false) => ({
+    ...line(name, fill), points: { show: true, size: 4, width: 0, fill: colour(name), filter: alone },
+  });
+
+  function drawPast() {
+    if (!past) return;
+    const { at, step_s: step } = past, first = at[0], last = at[at.length - 1] + step;
+    const above = (low, high) => [0, Math.max((high ?? 0) * 1.12, 1)];
+    const extra = { scales: { x: { range: [first, last] }, y: { range: (u, low, high) => above(low, high) } } };
+    const isLong = last - first > 2 * 86400;
+    const clock = (moment) => {
+      const text = instant(moment * 1000, local);
+      return isLong || text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, 16);
+    };
+    const from = (row) => instant(at[row] * 1000, local).slice(0, 16);
+    const show = (chart, names, series, tell) => {
+      if (!names.some((name) => past[name].some((value) => value !== null))) {
+        nothing(chart, "Nothing was kept in this time. A minute is kept when it is over.");
+        return;
+      }
+      draw(chart, [at, ...names.map((name) => past[name])], series, extra, clock, (row) => (names.every((name) => past[name][row] === null) ? null : `${from(row)}: ${tell(row)}`));
+    };
+    const count = (name, row) => short(past[name][row] ?? 0);
+    show("past-rates", ["accepted", "fired", "handed_out", "acknowledged"],
+      [pastLine("--series-1", true), pastLine("--series-2"), pastLine("--series-3"), pastLine("--series-4")],
+      (row) => `${count("accepted", row)}/s accepted, ${count("fired", row)}/s due, ${count("handed_out", row)}/s out, ${count("acknowledged", row)}/s acknowledged`);
+    show("past-late", ["lateness_p50_ms", "lateness_p99_ms"], [pastLine("--series-1", true), pastLine("--series-4")],
+      (row) => `p50 ${past.lateness_p50_ms[row]} ms, p99 ${past.lateness_p99_ms[row]} ms`);
+    show("past-lag", ["ready"], [pastLine("--series-3", true)], (row) => `${full(past.ready[row])} ready`);
+    show("past-pending", ["pending"], [pastLine("--series-1", true)], (row) => `${full(past.pending[row])} pending`);
+    show("past-herds", ["herd_rows"], [pastLine("--series-4", true)], (row) => {
+      const due = past.herd_due_ms[row];
+      return due === null ? "nothing fell due" : `${full(past.herd_rows[row])} due at ${instant(due, local).slice(0, 23)}`;
+    });
+  }
+
+  function redraw() { if ($("[data-chart]")) { drawLoad(); drawLive(); drawPast(); } }
 
   async function ask(address) {
     if (!$("[data-chart]") || document.hidden) return null;
@@ -310,11 +354,18 @@
     } catch { return null; }
   }
 
+  async function askPast() {
+    const place = $("[data-past]"), answer = place && await ask(place.dataset.past);
+    if (answer) { past = answer; drawPast(); }
+  }
+
   async function askLoad() {
+    if (!$("[data-chart=load]")) return;
     const asked = unit, answer = await ask(`/console/data/forecast?unit=${asked}`);
     if (answer && asked === unit) { load = answer; drawLoad(); }
   }
   async function askLive() {
+    if (!$("[data-chart=rates]")) return;
     const answer = await ask("/console/data/live");
     if (answer) { live = answer; drawLive(); }
   }
@@ -328,7 +379,9 @@
   if ($("[data-chart]")) {
     askLoad();
     askLive();
+    askPast();
     setInterval(askLive, 2000);
+    setInterval(askPast, 60000);
     setInterval(askLoad, 10000);
     let width = innerWidth;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
