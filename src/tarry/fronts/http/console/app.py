@@ -16,7 +16,19 @@ from tarry.base.errors import TarryError
 from tarry.base.pages import LOOK
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
-from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, past, push, series, sign_in
+from tarry.fronts.http.console import (
+    compose,
+    dead,
+    groups,
+    login,
+    messages,
+    overview,
+    past,
+    push,
+    series,
+    sign_in,
+    system,
+)
 from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guard import LOGIN, Guard
@@ -36,7 +48,7 @@ SHOWN: dict[str, Page] = {
     "/console/data/live": overview.live_data,
     past.DATA: past.data,
     past.PAST: past.show,
-    "/console/system": overview.system,
+    "/console/system": system.show,
     "/console/topics": groups.show_all,
     "/console/topic": groups.show_topic,
     "/console/group": groups.show_group,

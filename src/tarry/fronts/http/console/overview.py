@@ -47,13 +47,6 @@ async def live_data(console: Console, request: Request) -> Response:
     return JSONResponse(charts.live_json(console.figures.points))
 
 
-async def system(console: Console, request: Request) -> Response:
-    """Return the page of the state and health of the broker's parts."""
-    console.check(Right.LOOK)
-    overview = await console.figures.overview()
-    return console.render(request, "system.html.j2", o=overview, health=health(overview))
-
-
 async def _live(console: Console) -> dict[str, Any]:
     figures = console.figures
     overview = await figures.overview()
