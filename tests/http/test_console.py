@@ -113,6 +113,12 @@ async def test_every_page_of_an_empty_and_of_a_busy_broker(tmp_path: Path) -> No
         assert ">orders<" in full["/"] and "In flight" in full["/console/topics"]
         assert "every 1h" in full["/console/series"]
         assert "60,000" not in await console.page("/console/topic", topic="orders")
+        assert "Nobody consumes for this group now: its messages wait." in await console.page("/console/group", **at)
+        got = console.broker.receive(**at)
+        page = await console.page("/console/group", **at)
+        assert '<td class="num" data-label="In flight"><span>1</span>' in page and "1 consumer;" in page
+        lease, offset = got.column("lease").to_numpy(), got.column("offset").to_numpy()
+        console.broker.nack("orders", "g", lease, offset, delay_ms=0)
         assert "Not settled" in await console.page("/console/group", **at)
         assert "tries" in await console.page("/console/dead", **at)
         data = (await console.http.get("/console/data/forecast?unit=minute")).json()

@@ -41,6 +41,7 @@ COMMANDS: dict[Any, str] = {
     ops.SetGroup: "group set",
     ops.GetGroup: "group show",
     ops.ListGroups: "group list",
+    ops.ListConsumers: "group consumers",
     ops.DeleteGroup: "group delete",
     ops.PauseGroup: "group pause",
     ops.ResumeGroup: "group resume",

@@ -15,7 +15,7 @@ from tests.unit.test_queue_log import NOW, Box
 from tarry.api.groups import GroupSettings
 from tarry.api.retry import parse_retry
 from tarry.base.clock import SystemClock, TestClock
-from tarry.base.errors import CorruptError, OverloadedError, StaleLeaseError, TarryError
+from tarry.base.errors import CorruptError, NotFoundError, OverloadedError, StaleLeaseError, TarryError
 from tarry.groups import Group, GroupRegistry, GroupSubscription, delivery
 from tarry.groups.beginning import Beginning
 from tarry.groups.control import GroupControl
@@ -27,6 +27,7 @@ from tarry.log.segment import list_segments, segment_path
 from tarry.queue import Journal, journal
 from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.topic import Topic
+from tarry.testing import open_broker
 
 LEASE_MS = 1000
 
@@ -539,3 +540,33 @@ def test_a_journal_with_too_much_to_write_refuses_and_changes_nothing(
         assert rig.group.counts()["leased"] == 2
     assert consumer.ack(*of(batch)) == 2
     assert offsets(take(consumer)) == [2]
+
+
+def test_consumers_are_told_with_what_each_holds(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_group("orders", "g", tries=3)
+        for _ in range(6):
+            broker.schedule("orders", b"x")
+        broker.step()
+        group = broker.group("orders", "g")
+        first = group.subscribe(prefetch=3, lease_ms=5000)
+        idle = group.subscribe(prefetch=10, lease_ms=60_000)
+        first.fetch(3, 0)
+        broker.advance("1s")
+        broker.receive("orders", "g", max_messages=2, lease_ms=30_000)
+        now_ms = broker.clock.now_ms()
+        full, called, waiting = broker.consumers("orders", "g")
+        assert (full.state, full.held, full.prefetch, full.attempt_max) == ("full", 3, 3, 1)
+        assert (full.oldest_lease_ms, full.lease_end_ms, full.began_ms) == (now_ms - 1000, now_ms + 4000, now_ms - 1000)
+        assert (called.state, called.held, called.lease_end_ms) == ("full", 2, now_ms + 30_000)
+        assert (waiting.state, waiting.held, waiting.oldest_lease_ms, waiting.identity) == ("idle", 0, None, None)
+        assert [each.number for each in broker.consumers("orders", "g", limit=1)] == [full.number]
+        broker.advance("5s")  # the lease ends
+        assert [each.held for each in broker.consumers("orders", "g")][:1] == [2]
+        idle.close()
+        first.close()
+        assert [each.number for each in broker.consumers("orders", "g")] == [called.number]
+        broker.advance("1m")
+        assert broker.consumers("orders", "g") == []
+        with pytest.raises(NotFoundError):
+            broker.consumers("orders", "none")

@@ -98,6 +98,7 @@ class _Methods:
 
     set_group = method(ops.SetGroup.of)
     group_info = method(ops.GetGroup)
+    consumers = method(ops.ListConsumers)
     groups = method(ops.ListGroups)
     delete_group = method(ops.DeleteGroup)
     pause = method(ops.PauseGroup)

@@ -19,8 +19,9 @@ from tarry.message.topics import INTERNAL_TOPIC, is_internal
 
 _LOOKING: frozenset[type[Request]] = frozenset(
     (
-        ops.GetGroup, ops.ListGroups, ops.GetTopic, ops.HasTopic, ops.GetQueues, ops.FindOffset, ops.FindMessage,
-        ops.GetPending, ops.ListPending, ops.GetMessage, ops.Peek, ops.GetForecast, ops.GetHistory,
+        ops.GetGroup, ops.ListGroups, ops.ListConsumers, ops.GetTopic, ops.HasTopic, ops.GetQueues,
+        ops.FindOffset, ops.FindMessage,
+        ops.GetPending, ops.ListPending, ops.GetMessage, ops.Peek, ops.GetForecast, ops.GetRates, ops.GetHistory,
         ops.ListPushSubscriptions,
         # Dead letters are for the broker's operators, who decide what becomes of them without a look into them.
         ops.ListDeadLetters, ops.Respawn, ops.Purge,

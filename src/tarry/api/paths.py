@@ -61,6 +61,7 @@ NAMED = (
     Resource(ops.ListGroups, "GET", "/v1/groups", "groups"),
     Resource(ops.ListGroups, "GET", f"{TOPIC}/groups", "groups"),
     Resource(ops.GetGroup, "GET", GROUP, "groups"),
+    Resource(ops.ListConsumers, "GET", f"{GROUP}/consumers", "groups"),
     Resource(ops.SetGroup, "PATCH", GROUP, "groups"),
     Resource(ops.DeleteGroup, "DELETE", GROUP, "groups"),
     Resource(ops.PauseGroup, "POST", f"{GROUP}/pause", "groups"),

@@ -44,6 +44,7 @@ def handlers(parts: BrokerComponents) -> Handlers:
         ops.SetGroup: lambda r: groups.set(r.topic, r.group, r.start, **r.settings),
         ops.GetGroup: lambda r: groups.info_now(r.topic, r.group),
         ops.ListGroups: lambda r: [groups.info(group) for group in groups.all(r.topic)],
+        ops.ListConsumers: lambda r: groups.consumers(r.topic, r.group, r.limit),
         ops.DeleteGroup: lambda r: groups.delete(r.topic, r.group),
         ops.PauseGroup: lambda r: _pause(groups, r, paused=True),
         ops.ResumeGroup: lambda r: _pause(groups, r, paused=False),

@@ -68,6 +68,35 @@ def show(topic: Topic, group: Group, endpoint: Endpoint = DEFAULT_ENDPOINT, json
         _show(client.group_info(topic, group), json)
 
 
+@app.command()
+def consumers(
+    topic: Topic,
+    group: Group,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Most consumers.")] = 100,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """List the consumers of a group, and what each holds; those that hold most first.
+
+    \b
+    tarry group consumers orders billing
+    """
+    with connect(endpoint) as client:
+        found = client.consumers(topic, group, limit=limit)
+    if json:
+        for each in found:
+            output.json_line(asdict(each))
+        return
+    rows = [
+        (
+            *(str(each.number), each.identity or "-", each.state, f"{each.held:,}", f"{each.prefetch:,}"),
+            *(output.instant(each.oldest_lease_ms), output.instant(each.lease_end_ms), str(each.attempt_max or "-")),
+        )
+        for each in found
+    ]
+    output.table(("CONSUMER", "IDENTITY", "STATE", "HELD", "MOST", "OLDEST LEASE", "LEASE ENDS", "TRY"), rows)
+
+
 @app.command("set")
 @with_settings(GroupFields)
 def set_(

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tarry.api.group_info import GroupInfo, TopicInfo
 from tarry.api.groups import GroupSettings, TopicSettings
+from tarry.api.groups import ConsumerInfo, GroupInfo, GroupSettings, TopicInfo, TopicSettings
 from tarry.api.retry import parse_retry
 from tarry.api.settings import EARLIEST, LATEST, STARTS, Start
 from tarry.base.clock import Clock
@@ -259,6 +260,12 @@ class ConsumerGroups:
         control = self._registry.get(topic, name)
         control.retry_copies()
         return self.info(control.group)
+
+    def consumers(self, topic: str, name: str, limit: int) -> list[ConsumerInfo]:
+        """Return the consumers of a group, and what each holds, after ending its expired leases."""
+        control = self._registry.get(topic, name)
+        control.retry_copies()
+        return control.group.consumers(limit)
 
     def info(self, group: Group) -> GroupInfo:
         """Return a group's settings and counts."""

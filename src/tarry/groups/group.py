@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tarry.api.accounts import HeldBack, QuotaAccount
 from tarry.api.consuming import ConsumerGroup, OnResult
-from tarry.api.groups import GroupSettings
+from tarry.api.groups import ConsumerInfo, GroupSettings
 from tarry.api.settings import Start
 from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, CorruptError
@@ -183,7 +183,10 @@ class Group:
         return topic.first, topic.end
 
     def subscribe(self, *, prefetch: int, lease_ms: int, account: QuotaAccount | None = None) -> GroupSubscription:
-        holder = Holder(prefetch, lease_ms, since_ms=self._clock.now_ms(), account=account)
+        now_ms = self._clock.now_ms()
+        holder = Holder(prefetch, lease_ms, since_ms=now_ms, account=account)
+        with self._state.lock:
+            self._state.present.add(holder, now_ms)
         return GroupSubscription(self, holder, self._delivery, self._lease_manager, prefetch)
 
     def wants(self, batch: pa.RecordBatch, account: QuotaAccount | None = None) -> Mask:
@@ -215,6 +218,11 @@ class Group:
         """Number of ready messages that are not settled."""
         with self._state.lock:
             return self._unsettled()
+
+    def consumers(self, limit: int) -> list[ConsumerInfo]:
+        """Return the consumers that are there, and what each holds; up to ``limit``, those that hold most first."""
+        with self._state.lock:
+            return self._state.present.infos(self._state.leases, limit)
 
     @property
     def moved(self) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from tarry.groups.copies import CopiesUnderWay
 from tarry.groups.intervals import Intervals, runs
 from tarry.groups.leases import Leases
 from tarry.groups.order import Order
+from tarry.groups.present import PresentConsumers
 from tarry.groups.reasons import Reasons
 from tarry.groups.services import GroupServices
 from tarry.groups.states import State, StateEvent, States, move, move_all
@@ -62,6 +63,7 @@ class GroupState:
         # Reentrant: without threads, a write to the journal may be one of those that begin a new file, of all entries.
         self.lock = threading.RLock()
         self.leases = Leases(services.lease_numbers)
+        self.present = PresentConsumers()
         self.upcoming = Upcoming()
         self.copies = CopiesUnderWay()
         self.reasons = Reasons()

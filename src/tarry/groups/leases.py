@@ -30,7 +30,7 @@ _MOVED = -1
 _HANDED_OUT = {state: int(move(state, StateEvent.LEASE)) for state in (State.READY, State.WAITING)}
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Holder:
     """State of a consumer in its group; guarded by the group's lock."""
 

@@ -26,6 +26,7 @@ from tarry.api.operations.groups import (
     GetGroup,
     GetTopic,
     HasTopic,
+    ListConsumers,
     ListGroups,
     PauseGroup,
     ResumeGroup,
@@ -76,7 +77,8 @@ from tarry.api.operations.testing import AdvanceClock, GetClock
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(Cancel, CancelKeys, Reschedule, FindKey),
     *(Receive, Ack, Nack, Extend),
-    *(SetGroup, GetGroup, ListGroups, DeleteGroup, PauseGroup, ResumeGroup, Seek, SetTopic, GetTopic, HasTopic),
+    *(SetGroup, GetGroup, ListGroups, ListConsumers, DeleteGroup, PauseGroup, ResumeGroup, Seek),
+    *(SetTopic, GetTopic, HasTopic),
     *(ListDeadLetters, Respawn, Purge),
     *(SetPushSubscription, GetPushSubscription, ListPushSubscriptions, DeletePushSubscription),
     *(PausePushSubscription, ResumePushSubscription, ListPushAttempts, TestPushSubscription),

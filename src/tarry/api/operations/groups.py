@@ -6,16 +6,23 @@ All of them raise NotFoundError where there is no such group, and InvalidArgumen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Unpack
 from typing import get_type_hints as hints_of
 
 from tarry.api.group_info import GroupInfo, TopicInfo
+from annotated_types import Ge, Le
+from pydantic import Field
+
+from tarry.api.groups import ConsumerInfo, GroupInfo, TopicInfo
 from tarry.api.needs import Listed, OnTopic, Right
 from tarry.api.operation import NOTHING, Action, FirstThatFits, Int64, Operation, data, many, named
 from tarry.api.settings import GroupOptions, Start, TopicOptions
 from tarry.base.delay import datetime_ms
+
+CONSUMERS_MAX = 1000
+"""Most consumers in one answer."""
 
 
 def _options(kind: Any) -> dict[str, tuple[Any, Any]]:
@@ -118,6 +125,24 @@ class ListGroups(Operation[list[GroupInfo]]):
     wire = Action("groups", "all groups, or those of a topic", many(data(GroupInfo)))
     needs = Listed(lambda groups, may: [each for each in groups if may(each.topic, each.group)])
     topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListConsumers(Operation[list[ConsumerInfo]]):
+    """List the consumers of a group, and what each holds: those that hold most first, up to ``limit``.
+
+    Consumers behind a gateway are those as which its workers ask for them.
+
+    Raises:
+        NotFoundError: the topic has no such group.
+    """
+
+    wire = Action("consumers", "the consumers of a group, and what each holds", many(data(ConsumerInfo)))
+    needs = OnTopic(Right.LOOK)
+    topic: str
+    group: str
+    _: KW_ONLY
+    limit: Annotated[int, Ge(1), Le(CONSUMERS_MAX)] = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tarry.api.operations import SetGroup, SetTopic
+from tarry.api.operations import ListConsumers, SetGroup, SetTopic
 from tarry.api.settings import GroupFields, TopicFields
 from tarry.base.errors import FilterPausedError, InvalidArgumentError, TarryError
 from tarry.fronts.http.console.figures import LISTED_MAX
@@ -17,6 +17,7 @@ from tarry.fronts.http.console.messages import instant_ms
 from tarry.fronts.http.console.page import Console, done, field, plural
 
 PEEKED_MAX = 20
+CONSUMERS_MAX = 100
 TOPICS, TOPIC, GROUP = "/console/topics", "/console/topic", "/console/group"
 PREFIX = "set_"
 """Prefix of the form's fields that are settings."""
@@ -64,6 +65,7 @@ async def show_group(console: Console, request: Request) -> Response:
     """One group: where its messages are, its settings, what waits for it."""
     topic, group = request.query_params.get("topic", ""), request.query_params.get("group", "")
     info = await console.services.group_info(topic, group)
+    consumers = await console.services.call(ListConsumers(topic, group, limit=CONSUMERS_MAX))
     ready = []
     try:
         if console.may("browse", topic, group):
@@ -75,6 +77,8 @@ async def show_group(console: Console, request: Request) -> Response:
         "group.html.j2",
         title=group,
         group=info,
+        consumers=consumers,
+        consumers_max=CONSUMERS_MAX,
         ready=ready,
         settings=_settings(GroupFields, info, skipped=("paused",)),
     )

@@ -179,14 +179,14 @@ def _logs(o: Overview) -> SystemPart:
     state = str(logs["state"])
     if state == "handing out":
         meaning = "This machine owns the logs. A standby takes over within seconds when it is gone."
-        to_do = ("See that there is a standby: on its machine, tarry status --data DIR.",)
-        return SystemPart("Takeover", state, GOOD, meaning, to_do, figures=figures)
+        advice = ("See that there is a standby: on its machine, tarry status --data DIR.",)
+        return SystemPart("Takeover", state, GOOD, meaning, advice, figures=figures)
     if state == "store away":
         since = logs.get("away_since_ms")
         since_when = "" if since is None else f" since {format_ms(since)}"
         meaning = f"The bucket gives no answer{since_when}: nothing is accepted or handed out."
-        to_do = ("Mend the bucket, the way there, or its credentials. Nothing at the machines helps.",)
-        return SystemPart("Takeover", state, BAD, meaning, to_do, ("tarry status",), figures)
+        advice = ("Mend the bucket, the way there, or its credentials. Nothing at the machines helps.",)
+        return SystemPart("Takeover", state, BAD, meaning, advice, ("tarry status",), figures)
     meaning = "It has taken over, and hands nothing out until the former owner's leases are over."
     return SystemPart("Takeover", state, WARN, meaning, ("Wait: it takes some seconds.",), figures=figures)
 
