@@ -26,6 +26,12 @@ from tarry.repeat import Repeat
 
 HOUR_MS = 3_600_000
 HOSTILE = '<script>document.title="hit"</script><img src=x onerror="document.title=\'hit\'">'
+REASONS = (
+    "smtp.example:25 refused after {} ms: connection timed out",
+    "smtp.example:25 refused after {} ms: connection timed out",
+    'ValueError: no address in mail {}\nTraceback (most recent call last):\n  File "mail.py", line 12, in send',
+    "",
+)
 TURNED = "abc\u202etxt.exe\u202c"
 
 
@@ -164,8 +170,9 @@ def bury(broker: Broker, topic: str, group: str, count: int) -> None:
     """Give messages back that have no try left."""
     done = 0
     while done < count:
-        got = broker.receive(topic, group, max_messages=count - done, wait_ms=5000)
-        broker.nack(topic, group, got.column("lease").to_numpy(), got.column("offset").to_numpy())
+        got = broker.receive(topic, group, wait_ms=5000)
+        lease, offset = got.column("lease").to_numpy(), got.column("offset").to_numpy()
+        broker.nack(topic, group, lease, offset, reason=REASONS[done % len(REASONS)].format(1000 + done))
         done += got.num_rows
 
 

@@ -24,6 +24,7 @@ from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import app as app_module
 from tarry.fronts.http.console import formatting as shown
 from tarry.fronts.http.console.app import console_app
+from tarry.fronts.http.console.causes import kind_of
 from tarry.fronts.http.console.charts import lateness_bars
 from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.messages import instant_ms
@@ -278,6 +279,68 @@ async def test_dead_letters_are_respawned_and_purged(tmp_path: Path) -> None:
         assert "2 dead letters scheduled again" in await console.done("/console/dead", {**at, "action": "respawn-all"})
         broker.step()
         assert broker.receive("orders", "g", max_messages=9).column("body").to_pylist() == [b"b", b"c"]
+
+
+def _bury(broker: TestBroker, reasons: list[str]) -> None:
+    """Make a dead letter for each reason, whose body is the reason's."""
+    broker.set_group("orders", "g", tries=1)
+    for reason in reasons:
+        broker.schedule("orders", reason.encode())
+        broker.step()
+        got = broker.receive("orders", "g")
+        broker.nack("orders", "g", got.column("lease").to_numpy(), got.column("offset").to_numpy(), reason=reason)
+        broker.step()
+
+
+@pytest.mark.asyncio
+async def test_dead_letters_of_a_cause_are_acted_on_together(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        broker = console.broker
+        down = [f"order {n} of 0x{n:x}: connection refused" for n in range(30)]
+        _bury(broker, [*down, f"{HOSTILE} 7", f"{HOSTILE} 8", ""])
+        at = {"topic": "orders", "group": "g"}
+        page = await console.page("/console/dead", **at)
+        assert "Respawn these 30…" in page and "order … of …: connection refused" in page
+        assert "<script>" not in page and "Respawn these 2…" in page and "Respawn these 1…" in page
+        of_cause = {"cause": "tries", "reason": "order … of …: connection refused"}
+        only = await console.page("/console/dead", **{**at, **of_cause})
+        assert len(re.findall(r'name="offset"', only)) == 30
+        [until] = set(re.findall(r'name="until" value="([0-9]+)"', page))
+        _bury(broker, ["order 99 of 0x99: connection refused"])  # nobody has seen it on that page
+        form = {**at, **of_cause, "until": until, "total": "30"}
+        await console.done("/console/dead", {**form, "action": "respawn-cause"})
+        progress = await _over(console, at)
+        assert "Scheduled again: 30 of 30" in progress and "hx-get" not in progress
+        broker.step()
+        bodies = broker.receive("orders", "g", max_messages=99).column("body").to_pylist()
+        assert sorted(bodies) == sorted(text.encode() for text in down)
+        assert broker.dead_letters("orders", "g").num_rows == 4
+        await console.done("/console/dead", {**form, "reason": "", "action": "purge-cause"})
+        assert "Deleted: 1 of" in await _over(console, at)
+        refused = await console.done("/console/dead", {**form, "until": "x", "action": "purge-cause"})
+        assert "the form lacks until" in refused
+
+
+async def _over(console: Console, at: dict[str, str]) -> str:
+    """The progress when it has ended."""
+    while "hx-get" in (page := await console.page("/console/dead/progress", **at)):
+        await asyncio.sleep(0)
+    return page
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("", ""),
+        ("\n\n  timed out after 30.5 s\nTraceback …", "timed out after … s"),
+        ("no row 7f3a9c21-aa10-4d9e-8a53-0f0c1b2d3e4f", "no row …"),
+        ("KeyError: 'face'", "KeyError: 'face'"),
+        ("10.0.0.7:5432 refused", "… refused"),
+        ("x" * 500, "x" * 160),
+    ],
+)
+def test_reasons_of_one_kind_are_the_same(reason: str, kind: str) -> None:
+    assert kind_of(reason) == kind
 
 
 @pytest.mark.asyncio

@@ -125,6 +125,7 @@ def test_lists_have_what_the_viewer_may_see(place: HttpPlace, known: Known) -> N
             ("/console/topic", {"topic": "secret"}),
             ("/console/group", {"topic": "secret", "group": "others"}),
             ("/console/dead", {"topic": "orders.a", "group": "billing"}),
+            ("/console/dead/progress", {"topic": "orders.a", "group": "billing"}),
             ("/console/pending", {"topic": "orders.a"}),
             ("/console/series", {"topic": "orders.a"}),
         ):
@@ -178,7 +179,7 @@ def test_what_may_not_be_done_is_refused(place: HttpPlace, known: Known) -> None
         for path, fields in (
             ("/console/topic", {"topic": "orders.a", "set_late": "drop", "was_late": "x"}),
             *(("/console/group", {**at, "action": action, "to": "latest"}) for action in ("pause", "seek", "delete")),
-            ("/console/dead", {**at, "action": "purge-all"}),
+            *(("/console/dead", {**at, "action": action}) for action in ("purge-all", "purge-cause", "respawn-cause")),
             *(("/console/push", {"name": "push-billing", "action": action}) for action in ("pause", "delete", "test")),
         ):
             answer = visitor.send(path, "/console/topics", **fields)

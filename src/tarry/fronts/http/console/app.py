@@ -57,6 +57,7 @@ SHOWN: dict[str, Page] = {
     "/console/message/body": messages.body,
     "/console/history": messages.show_history,
     "/console/dead": dead.show,
+    dead.PROGRESS: dead.show_progress,
     "/console/series": series.show,
     "/console/schedule": compose.show_form,
     "/console/jobs": compose.show_jobs,
@@ -93,6 +94,8 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
     console = Console(
         services, access, sessions, cookie, Guesses(proxies), providers, ConsoleFigures(services), templates()
     )
+
+    services.on_close(lambda _: console.cause_jobs.close())
 
     async def on_error(request: Request, error: Exception) -> Response:
         return console.seen_by(request.state.principal).refuse(request, error)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tarry.api.needs import Right
 from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.fronts.http.console.causes import LOOK_S, Cause, CauseJob, Letters, count_causes, pages
 from tarry.fronts.http.console.page import Console, done, field, link, plural
 from tarry.message import reserved
 from tarry.message.receipt import id_of
 
-DEAD = "/console/dead"
+DEAD, PROGRESS = "/console/dead", "/console/dead/progress"
 PAGE_ROWS = 50
 
 
@@ -26,21 +29,57 @@ async def show(console: Console, request: Request) -> Response:
 
 
 async def _show_group(console: Console, request: Request, topic: str, group: str) -> Response:
-    after = _whole(request.query_params.get("after"))
+    query = request.query_params
+    after, asked = _whole(query.get("after")), None
+    if "cause" in query:
+        asked = Cause(query["cause"], query.get("reason", ""))
     info = await console.services.group_info(topic, group)
-    # One more than is shown tells whether there is another page.
-    found = await console.services.dead_letters(topic, group, limit=PAGE_ROWS + 1, after=after)
-    letters = [_letter(row) for row in found.to_pylist()]
-    has_more, letters = len(letters) > PAGE_ROWS, letters[:PAGE_ROWS]
+    rows, last = await _page(console, topic, group, after, asked)
+    letters = [_letter(row) for row in rows]
+    beside = {} if asked is None else {"cause": asked.cause, "reason": asked.reason}
     return console.render(
         request,
         "dead.html.j2",
         title=f"Dead letters of {group}",
         group=info,
         letters=letters,
-        more=link(DEAD, topic=topic, group=group, after=letters[-1]["offset"]) if has_more else None,
+        causes=await count_causes(console.services, topic, group),
+        asked=asked,
+        job=console.cause_jobs.find(topic, group),
+        progress=link(PROGRESS, topic=topic, group=group),
+        more=link(DEAD, topic=topic, group=group, after=last, **beside) if last is not None else None,
         is_first=after is None,
     )
+
+
+async def _page(
+    console: Console, topic: str, group: str, after: int | None, asked: Cause | None
+) -> tuple[Letters, int | None]:
+    """Return dead letters of a page, and the offset behind which there are more; None: there are none.
+
+    Of one cause, there may be few of them, or none, and still an offset: a page takes only so long.
+    """
+    if asked is None:
+        # One more than is shown tells whether there is another page.
+        found = await console.services.dead_letters(topic, group, limit=PAGE_ROWS + 1, after=after)
+        rows = found.to_pylist()
+        return rows[:PAGE_ROWS], rows[PAGE_ROWS - 1]["offset"] if len(rows) > PAGE_ROWS else None
+    until_s, chosen = time.monotonic() + LOOK_S, list[dict[str, Any]]()
+    async for page in pages(console.services, topic, group, after):
+        chosen += [row for row in page if Cause.of(row) == asked]
+        if len(chosen) > PAGE_ROWS:
+            return chosen[:PAGE_ROWS], chosen[PAGE_ROWS - 1]["offset"]
+        if time.monotonic() > until_s:
+            return chosen, page[-1]["offset"]
+    return chosen, None
+
+
+async def show_progress(console: Console, request: Request) -> Response:
+    """Return how far the last action on a group's dead letters is, for who may see them."""
+    topic, group = request.query_params.get("topic", ""), request.query_params.get("group", "")
+    console.services.principal.check(Right.BROWSE, topic, group, peer=console.services.peer)
+    job, progress = console.cause_jobs.find(topic, group), link(PROGRESS, topic=topic, group=group)
+    return console.render(request, "dead_progress.html.j2", job=job, progress=progress)
 
 
 def _letter(row: dict[str, Any]) -> dict[str, Any]:
@@ -71,8 +110,12 @@ async def change(console: Console, request: Request) -> Response:
 
 async def _change(console: Console, request: Request, topic: str, group: str, action: str) -> str:
     what, _, which = action.partition("-")
-    if what not in ("respawn", "purge") or which not in ("all", "chosen"):
-        raise InvalidArgumentError(f"action is {action!r:.40}; allowed: respawn-all, respawn-chosen, purge-…")
+    if what not in ("respawn", "purge") or which not in ("all", "chosen", "cause"):
+        raise InvalidArgumentError(
+            f"action is {action!r:.40}; allowed: respawn-all, respawn-chosen, respawn-cause, purge-…"
+        )
+    if which == "cause":
+        return _begin(console, request, topic, group, what)
     offsets = None
     if which == "chosen":
         offsets = [offset for text in request.state.form.get("offset", []) if (offset := _whole(text)) is not None]
@@ -87,3 +130,16 @@ async def _change(console: Console, request: Request, topic: str, group: str, ac
         raise InvalidArgumentError(f"the pace is {pace!r:.40}; allowed: messages a second, or nothing") from None
     count = await console.services.respawn(topic, group, offsets=offsets, per_second=per_second)
     return f"{plural(count, 'dead letter')} scheduled again, for the group {group}."
+
+
+def _begin(console: Console, request: Request, topic: str, group: str, what: str) -> str:
+    """Begin an action on all dead letters of a cause; the page tells how far it is."""
+    console.services.principal.check(Right.MANAGE, topic, group, peer=console.services.peer)
+    cause = Cause(field(request, "cause"), field(request, "reason"))
+    until, total = _whole(field(request, "until")), _whole(field(request, "total"))
+    if until is None or total is None:
+        raise InvalidArgumentError("the form lacks until or total; allowed: the form of the page")
+    job = CauseJob(what, topic, group, cause, until, total)
+    if not console.cause_jobs.begin(console.services, job):
+        raise InvalidArgumentError("another action on these dead letters is under way; allowed: one at a time")
+    return "It has begun: below is how far it is."

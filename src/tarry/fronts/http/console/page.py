@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from tarry.base.errors import TarryError
 from tarry.base.pages import LOOK
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import formatting as shown
+from tarry.fronts.http.console.causes import CauseJobs
 from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guesses import Guesses
@@ -56,11 +58,14 @@ NAV: tuple[tuple[str, str, Callable[[Rights], bool]], ...] = (
     ("/console/system", "System", _sees_all),
 )
 """Addresses and titles of pages, and whether somebody with these rights finds anything there."""
+PARTS = ("live.html.j2", "dead_progress.html.j2")
+"""Templates of parts that pages ask for again: notices are for whole pages."""
 SECTIONS = {
     "/console/topic": "/console/topics",
     "/console/group": "/console/topics",
     "/console/message": "/console/pending",
     "/console/history": "/console/pending",
+    "/console/dead/progress": "/console/dead",
 }
 """The navigation entry of each page that is not in the navigation itself."""
 
@@ -77,6 +82,7 @@ class Console:
     providers: LoginProviders
     figures: ConsoleFigures
     templates: Environment
+    cause_jobs: CauseJobs = dataclasses.field(default_factory=CauseJobs)
 
     def seen_by(self, principal: Principal, peer: str | None = None) -> Console:
         """Return the same for one viewer, who gets no more than its rights allow; ``peer``: its address."""
@@ -110,7 +116,7 @@ class Console:
             "viewer": principal.name if session.secret is not None else None,
             "form_token": session.form_token,
             "may_log_out": session.secret is not None,
-            "notices": session.take_notices() if template != "live.html.j2" else [],
+            "notices": session.take_notices() if template not in PARTS else [],
             "now_ms": self.now_ms,
         }
         return HTMLResponse(self.templates.get_template(template).render(common | values), status)
