@@ -83,6 +83,25 @@ def test_charts_and_figures_come_to_life(visit: Visit, broker: Broker) -> None:
     expect(page.locator("#chart-rates canvas")).to_be_visible()
 
 
+def test_a_bar_opens_the_messages_behind_it(visit: Visit, broker: Broker) -> None:
+    for _ in range(40):
+        broker.schedule("bars", b"x", delay="5m")
+    page = visit.go("/?topic=bars&unit=hour")
+    expect(page.locator("#chart-load canvas")).to_be_visible()
+    page.click("#unit-day")
+    expect(page).to_have_url(re.compile("topic=bars.*unit=day"))
+    page.click("#unit-minute")
+    expect(page.locator("#unit-minute")).to_have_attribute("aria-pressed", "true")
+    with page.expect_response(lambda answer: "unit=day" in answer.url):
+        page.click("#unit-day")
+    expect(page.locator("#chart-load canvas")).to_be_visible()
+    box = page.locator("#chart-load .u-over").bounding_box()
+    assert box is not None
+    # The first bar is today, which nearly all of them fall into.
+    page.mouse.click(box["x"] + box["width"] / 64, box["y"] + box["height"] - 4)
+    expect(page).to_have_url(re.compile("/console/pending.topic=bars&from=[0-9]+&until=[0-9]+"))
+
+
 def test_cancelling_asks_first(visit: Visit, broker: Broker) -> None:
     broker.schedule("orders", b"to be cancelled", delay="2d", id="doomed")
     page = visit.go("/console/pending?id=doomed")

@@ -281,6 +281,33 @@ async def test_dead_letters_are_respawned_and_purged(tmp_path: Path) -> None:
         assert broker.receive("orders", "g", max_messages=9).column("body").to_pylist() == [b"b", b"c"]
 
 
+@pytest.mark.asyncio
+async def test_lists_are_sorted_and_found_as_the_address_says(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        for topic, count in (("a.orders", 1), ("b", 3), ("c.orders", 2)):
+            for _ in range(count):
+                console.broker.schedule(topic, b"x", delay="2d")
+            console.broker.set_group(topic, f"g-{topic}")
+
+        async def listed(**query: str) -> list[str]:
+            page = await console.page("/console/topics", **query)
+            return re.findall(r'href="/console/topic[?]topic=([a-z.]+)"', page.split("<h2>Groups")[0])
+
+        assert await listed() == ["b", "c.orders", "a.orders"]
+        assert await listed(sort="pending") == ["a.orders", "c.orders", "b"]
+        assert await listed(sort="topic") == ["a.orders", "b", "c.orders"]
+        assert await listed(sort="-topic") == ["c.orders", "b", "a.orders"]
+        assert await listed(sort="nothing", find="ORDERS") == ["c.orders", "a.orders"]
+        page = await console.page("/console/topics", sort="-pending", groups="-group", find="orders")
+        assert 'hx-get="/console/topics?find=orders&amp;sort=-pending&amp;groups=-group"' in page
+        assert page.count('aria-sort="descending"') == 2 and "sort=pending" in page
+        assert page.index("g-c.orders") < page.index("g-a.orders") and "g-b" not in page
+        assert "No topic has this in its name." in await console.page("/console/topics", find=HOSTILE)
+        of_one = (await console.http.get("/console/data/forecast?unit=day&topic=b")).json()
+        assert of_one["rows"] == 3
+        assert 'data-topic="b"' in await console.page("/", topic="b")
+
+
 def _bury(broker: TestBroker, reasons: list[str]) -> None:
     """Make a dead letter for each reason, whose body is the reason's."""
     broker.set_group("orders", "g", tries=1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tarry.api.views import Forecast
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.histogram import Histogram
 from tarry.fronts.http.services import HttpServices
@@ -23,6 +24,8 @@ V = TypeVar("V")
 FRESH_MS = 1900
 """A little less than the pages' interval, so that each of a viewer's questions finds something new."""
 FORECAST_FRESH_MS: Mapping[str, int] = {"minute": 5000, "hour": 15_000, "day": 60_000}
+FORECASTS_MAX = 64
+"""Forecasts that are kept: by unit and topic."""
 NEXT_DUE_FRESH_MS = 10_000
 NEXT_DUE_TOPICS_MAX = 1000
 """With more topics, the broker takes too long to find the next due time of each."""
@@ -116,24 +119,30 @@ class ConsoleFigures:
     _last: _Counts | None = None
     _overview: Cached[Mapping[str, Any]] = field(init=False)
     _pending: Cached[dict[str, TopicPending]] = field(init=False)
-    _forecasts: dict[str, Cached[Forecast]] = field(init=False)
+    _forecasts: BoundedCache[tuple[str, str | None], Cached[Forecast]] = field(
+        default_factory=lambda: BoundedCache(FORECASTS_MAX)
+    )
 
     def __post_init__(self) -> None:
         clock = self.services.broker.clock
         self._overview = Cached(self._ask, clock, FRESH_MS)
         self._pending = Cached(self._ask_pending, clock, NEXT_DUE_FRESH_MS)
-        self._forecasts = {
-            unit: Cached(lambda unit=unit: self.services.forecast(unit=unit), clock, fresh_ms)  # type: ignore[misc]
-            for unit, fresh_ms in FORECAST_FRESH_MS.items()
-        }
 
     async def overview(self) -> Mapping[str, Any]:
         """All figures, as :class:`tarry.api.operations.GetOverview` has them."""
         return await self._overview.get()
 
-    async def forecast(self, unit: str) -> Forecast:
-        """Return the load to come; ``unit`` is minute, hour or day."""
-        return await self._forecasts[unit].get()
+    async def forecast(self, unit: str, topic: str | None = None) -> Forecast:
+        """Return the load to come, of a topic or of all; ``unit`` is minute, hour or day."""
+        found = self._forecasts.get((unit, topic))
+        if found is None:
+
+            async def ask() -> Forecast:
+                return await self.services.forecast(topic=topic, unit=unit)
+
+            cached = Cached(ask, self.services.broker.clock, FORECAST_FRESH_MS[unit])
+            found = self._forecasts.keep((unit, topic), cached)
+        return await found.get()
 
     async def next_due(self) -> dict[str, TopicPending]:
         """Return the time of each topic's next due message; empty if there are too many topics."""

@@ -14,28 +14,43 @@ from tarry.base.errors import FilterPausedError, InvalidArgumentError, TarryErro
 from tarry.fronts.http.console.figures import LISTED_MAX
 from tarry.fronts.http.console.listing import listing
 from tarry.fronts.http.console.messages import instant_ms
-from tarry.fronts.http.console.page import Console, done, field, plural
+from tarry.fronts.http.console.page import Console, done, field, link, plural
+from tarry.fronts.http.console.sorting import Sorting, matching
 
 PEEKED_MAX = 20
 CONSUMERS_MAX = 100
 TOPICS, TOPIC, GROUP = "/console/topics", "/console/topic", "/console/group"
+TOPIC_COLUMNS = ("topic", "pending", "next_due_ms", "ready", "accepted", "fired", "cancelled")
+GROUP_COLUMNS = ("group", "topic", "lag", "oldest_due_ms", "leased", "waiting", "dead")
 PREFIX = "set_"
 """Prefix of the form's fields that are settings."""
 
 
 async def show_all(console: Console, request: Request) -> Response:
-    """All topics and groups, those with most to do first."""
-    overview = await listing(console)
-    topics = sorted(overview["topics"]["listed"], key=lambda t: (-t["pending"] - t["ready"], t["topic"]))[:LISTED_MAX]
-    groups = sorted(overview["groups"]["listed"], key=lambda g: (-g["lag"], -g["dead"], g["topic"], g["group"]))
+    """All topics and groups, those with most to do first, or as the address says."""
+    overview, next_due = await listing(console), await console.figures.next_due()
+    asked = {name: request.query_params.get(name, "").strip() for name in ("find", "sort", "groups")}
+    topics = matching(overview["topics"]["listed"], asked["find"], "topic")
+    topics = sorted(topics, key=lambda t: (-t["pending"] - t["ready"], t["topic"]))
+    dues = {name: each.next_due_ms for name, each in next_due.items()}
+    topics = [{**topic, "next_due_ms": dues.get(topic["topic"])} for topic in topics]
+    groups = matching(overview["groups"]["listed"], asked["find"], "topic", "group")
+    groups = sorted(groups, key=lambda g: (-g["lag"], -g["dead"], g["topic"], g["group"]))
+    of_topics = Sorting(TOPICS, "sort", asked["sort"], asked, TOPIC_COLUMNS)
+    of_groups = Sorting(TOPICS, "groups", asked["groups"], asked, GROUP_COLUMNS)
     template = "topics_live.html.j2" if "hx-request" in request.headers else "topics.html.j2"
     return console.render(
         request,
         template,
         o=overview,
-        topics=topics,
-        groups=groups[:LISTED_MAX],
-        next_due=await console.figures.next_due(),
+        find=asked["find"],
+        here=link(TOPICS, **asked),
+        topics=of_topics.apply(topics)[:LISTED_MAX],
+        groups=of_groups.apply(groups)[:LISTED_MAX],
+        of_topics=of_topics,
+        of_groups=of_groups,
+        asked=asked,
+        next_due=next_due,
     )
 
 

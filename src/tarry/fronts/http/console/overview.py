@@ -23,7 +23,8 @@ async def show(console: Console, request: Request) -> Response:
     """Return the overview, or lead a viewer who may not look at everything to its topics and groups."""
     if not console.may(Right.LOOK):
         return RedirectResponse(TOPICS, 303)
-    return console.render(request, "overview.html.j2", **await _live(console), unit=UNIT, units=list(UNITS_MS))
+    topic = request.query_params.get("topic", "").strip()
+    return console.render(request, "overview.html.j2", **{**await _live(console), "topic": topic})
 
 
 async def live(console: Console, request: Request) -> Response:
@@ -36,7 +37,8 @@ async def forecast_data(console: Console, request: Request) -> Response:
     """Return the load to come, for its chart."""
     console.check(Right.LOOK)
     unit = request.query_params.get("unit", UNIT)
-    forecast = await console.figures.forecast(unit if unit in UNITS_MS else UNIT)
+    topic = request.query_params.get("topic", "").strip() or None
+    forecast = await console.figures.forecast(unit if unit in UNITS_MS else UNIT, topic)
     return JSONResponse(charts.forecast_json(forecast))
 
 
@@ -54,6 +56,7 @@ async def _live(console: Console) -> dict[str, Any]:
     groups = sorted(overview["groups"]["listed"], key=lambda g: (-g["lag"], -g["dead"], g["topic"], g["group"]))
     return {
         "o": overview,
+        "topic": "",
         "point": figures.last,
         "delivered": figures.delivered,
         "bars": charts.lateness_bars(figures.delivered),

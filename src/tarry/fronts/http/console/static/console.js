@@ -114,7 +114,7 @@
     if (button.dataset.dialog) openDialog(button);
     else if ("close" in button.dataset) button.closest("dialog").close();
     else if (button.getAttribute("role") === "tab") showTab(button);
-    else if (button.dataset.unit) { unit = button.dataset.unit; store.set("tarry-unit", unit); askLoad(); }
+    else if (button.dataset.unit) { unit = button.dataset.unit; store.set("tarry-unit", unit); saveUnit(); askLoad(); }
     else if (button.id === "zone-button") { local = !local; store.set("tarry-zone", local ? "local" : "utc"); showZone(); showTimes(); redraw(); }
     else if (button.id === "theme-button") {
       const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
@@ -163,7 +163,19 @@
 
   // -- charts ----------------------------------------------------------------------------------------------------------
   const charts = new Map();
-  let unit = store.get("tarry-unit") || "hour";
+  const units = ["minute", "hour", "day"], named = new URLSearchParams(location.search).get("unit");
+  let unit = units.includes(named) ? named : store.get("tarry-unit") || "hour";
+  const loadTopic = () => $("[data-chart=load]")?.dataset.topic || "";
+  // The address has what is shown, so that it can be sent to somebody.
+  function saveUnit() {
+    const address = new URL(location.href);
+    address.searchParams.set("unit", unit);
+    history.replaceState(null, "", address);
+  }
+  const pendingAt = (from, until) => {
+    const query = new URLSearchParams(loadTopic() ? { topic: loadTopic(), from, until } : { from, until });
+    return `/console/pending?${query}`;
+  };
   let load = null, live = null, past = null;
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const short = (value) => {
@@ -256,7 +268,10 @@
     const first = load.at[0], last = load.at[load.at.length - 1] + load.unit_s;
     draw("load", [middle, load.loads], [{ fill: colour("--series-1"), width: 0, paths: bars, points: { show: false } }], {
       scales: { x: { range: [first, last] }, y: { range: (u, low, high) => [0, Math.max(high * 1.12, 4)] } },
-      hooks: { draw: [herdMarks] },
+      hooks: { draw: [herdMarks], ready: [(u) => u.over.addEventListener("click", () => {
+        const at = u.cursor.idx;
+        if (at !== null && at !== undefined && load.loads[at]) location.href = pendingAt(load.at[at] * 1000, (load.at[at] + load.unit_s) * 1000);
+      })] },
     }, (at) => {
       const text = instant(at * 1000, local), time = text.slice(11, 16);
       return load.unit === "day" || time === "00:00" ? text.slice(5, 10) : time;
@@ -274,7 +289,7 @@
     for (const herd of [...load.herds].sort((a, b) => b.rows - a.rows).slice(0, 6)) {
       const link = document.createElement("a"), count = document.createElement("b");
       count.textContent = full(herd.rows);
-      link.href = `/console/pending?from=${herd.due_ms}&until=${herd.due_ms + 1}`;
+      link.href = pendingAt(herd.due_ms, herd.due_ms + 1);
       link.append(count, ` at ${instant(herd.due_ms, local).slice(0, 19)}`);
       parts.push(link);
     }
@@ -361,7 +376,7 @@
 
   async function askLoad() {
     if (!$("[data-chart=load]")) return;
-    const asked = unit, answer = await ask(`/console/data/forecast?unit=${asked}`);
+    const asked = unit, answer = await ask(`/console/data/forecast?unit=${asked}&topic=${encodeURIComponent(loadTopic())}`);
     if (answer && asked === unit) { load = answer; drawLoad(); }
   }
   async function askLive() {
