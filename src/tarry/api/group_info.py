@@ -44,6 +44,33 @@ class GroupInfo(GroupFields):
     """Due time of the first message in the queue that is not settled; None when all are."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerInfo:
+    """A consumer of a group: what it holds, and since when. Each receive by a call of its own is one."""
+
+    number: int
+    """Its number in the group, since the process began."""
+    identity: str | None
+    """Name of its identity; None: the broker has none, or it is a part of the broker."""
+    began_ms: int
+    """The time at which it came (UTC milliseconds)."""
+    state: str
+    """full (it holds as much as it may), holding, idle (it holds nothing), or silent.
+
+    Silent: it did not extend its leases, and gets nothing until it is heard of.
+    """
+    prefetch: int
+    """Most messages that it may hold."""
+    held: int
+    """Messages in flight: leased to it, and not settled."""
+    oldest_lease_ms: int | None = None
+    """The time of its oldest hand-out that is not settled; None: it holds nothing."""
+    lease_end_ms: int | None = None
+    """The end of the first of its leases, when its messages come again if it is not extended."""
+    attempt_max: int = 0
+    """The highest try among what it holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic's settings as they take effect."""

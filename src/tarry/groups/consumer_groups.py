@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.group_info import GroupInfo, TopicInfo
+from tarry.api.group_info import ConsumerInfo, GroupInfo, TopicInfo
 from tarry.api.groups import GroupSettings, TopicSettings
-from tarry.api.groups import ConsumerInfo, GroupInfo, GroupSettings, TopicInfo, TopicSettings
 from tarry.api.retry import parse_retry
 from tarry.api.settings import EARLIEST, LATEST, STARTS, Start
 from tarry.base.clock import Clock

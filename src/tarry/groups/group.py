@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from tarry.api.accounts import HeldBack, QuotaAccount
 from tarry.api.consuming import ConsumerGroup, OnResult
-from tarry.api.groups import ConsumerInfo, GroupSettings
+from tarry.api.group_info import ConsumerInfo
+from tarry.api.groups import GroupSettings
 from tarry.api.settings import Start
 from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, CorruptError

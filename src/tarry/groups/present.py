@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from weakref import WeakKeyDictionary
 
-from tarry.api.groups import ConsumerInfo
+from tarry.api.group_info import ConsumerInfo
 from tarry.groups.leases import Holder, Lease, Leases
 
 

@@ -11,11 +11,9 @@ from datetime import datetime
 from typing import Annotated, Any, Unpack
 from typing import get_type_hints as hints_of
 
-from tarry.api.group_info import GroupInfo, TopicInfo
 from annotated_types import Ge, Le
-from pydantic import Field
 
-from tarry.api.groups import ConsumerInfo, GroupInfo, TopicInfo
+from tarry.api.group_info import ConsumerInfo, GroupInfo, TopicInfo
 from tarry.api.needs import Listed, OnTopic, Right
 from tarry.api.operation import NOTHING, Action, FirstThatFits, Int64, Operation, data, many, named
 from tarry.api.settings import GroupOptions, Start, TopicOptions

@@ -46,7 +46,7 @@ from tarry.log.files import Files
 from tarry.message import handle
 from tarry.message.criteria import Criteria
 from tarry.message.receipt import TopicPending
-from tarry.message.schema import check_topic
+from tarry.message.topics import check_topic
 from tarry.queue import ReadyLog
 
 QUERIES_MAX = 4
