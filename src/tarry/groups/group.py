@@ -221,7 +221,7 @@ class Group:
             return self._unsettled()
 
     def consumers(self, limit: int) -> list[ConsumerInfo]:
-        """Return the consumers that are there, and what each holds; up to ``limit``, those that hold most first."""
+        """Return up to ``limit`` consumers, and what each holds; those that hold most first."""
         with self._state.lock:
             return self._state.present.infos(self._state.leases, limit)
 

@@ -34,7 +34,7 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8}[0-9a-fA-F-]*\b|\d+(?:[.,
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause of dead letters as the broker names it, and the kind of reason that consumers gave; empty: none."""
+    """A cause of dead letters by its name, and the kind of reason that consumers gave; empty: none."""
 
     cause: str
     reason: str
@@ -55,7 +55,7 @@ def kind_of(reason: str) -> str:
 
 @dataclass(slots=True)
 class CauseCount:
-    """How many dead letters have a cause, with an example, and times of the first and last."""
+    """The number of dead letters with a cause, an example, and the times of the first and last."""
 
     cause: Cause
     count: int = 0
@@ -66,7 +66,7 @@ class CauseCount:
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """What was found: by count. ``until``: the last offset looked at; ``is_whole``: there was nothing behind it."""
+    """Causes by their counts, up to the offset ``until``; ``is_whole``: there was nothing behind it."""
 
     counts: list[CauseCount]
     until: int
@@ -132,7 +132,10 @@ class CauseJob:
 
 @dataclass(slots=True, eq=False)
 class CauseJobs:
-    """The last action of each group, one at a time. On the event loop's thread; a restart of the broker ends them."""
+    """The last action of each group, one at a time. On the event loop's thread.
+
+    A restart of the broker ends them.
+    """
 
     _jobs: dict[tuple[str, str], CauseJob] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)

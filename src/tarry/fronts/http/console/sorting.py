@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How a column of a list stands to its order: the address that sorts by it, and ``aria-sort``."""
+    """A column of a list: the address that sorts by it, and ``aria-sort``."""
 
     address: str
     state: str
@@ -29,7 +29,7 @@ class Sorting:
     asked: str
     """A column, with "-" before it: the largest first."""
     beside: Mapping[str, str]
-    """What else is in the address."""
+    """The other fields of the address."""
     columns: tuple[str, ...]
 
     @property
