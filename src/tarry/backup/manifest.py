@@ -82,6 +82,9 @@ class BackupManifest:
 
 
 def _is_inside(name: str) -> bool:
-    """Return whether it is a path below a directory; a backup may come from elsewhere, and is restored as root."""
+    """Return whether it is a path below a directory.
+
+    A backup may come from elsewhere, and is restored as root.
+    """
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts

@@ -29,7 +29,10 @@ class CacheDirectory:
     def __init__(self, files: Files, data: Path, small: KeptFiles, name: str) -> None:
         self._files, self._data, self._small, self._name = files, data, small, name
         self._open: dict[LogKind, tuple[Path, AppendFile]] = {}
-        """The segment of each log that was written last: a round has parts of several, and to open one is an fsync."""
+        """The segment of each log that was written last.
+
+        A round has parts of several, and to open one takes an fsync.
+        """
         self._gaps: dict[tuple[LogKind, int], str] = {}
         self._lock = threading.Lock()
         self._sizes: dict[tuple[LogKind, int], int] = {}
