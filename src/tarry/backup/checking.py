@@ -1,4 +1,4 @@
-"""Checks of a copy of a data directory, those of ``tarry verify``, and of a backup against its manifest."""
+"""Checks of copies: of a data directory, as by ``tarry verify``, and of a backup by its manifest."""
 
 from __future__ import annotations
 

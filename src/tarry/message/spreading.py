@@ -1,4 +1,4 @@
-"""Due times of herds, spread: each message is moved by some part of a span, and never to before its time.
+"""Due times of herds, spread: each message is moved by a part of a span, and never back.
 
 The part follows from the message's id, or else from its key, so that the same message sent again has the same time. One
 without either is moved by chance. It is chosen when the message is accepted: the due time in its receipt is final.

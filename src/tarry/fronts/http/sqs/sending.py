@@ -31,10 +31,7 @@ from tarry.repeat import SPREAD_MS_MAX
 
 BATCH_MAX = 10
 DUE, KEY, SPREAD = "tarry-due", "tarry-key", "tarry-spread"
-"""Message attributes: a due time in UTC milliseconds, a key, and a span in milliseconds over which herds are spread.
-
-A message replaces the one that is pending under its key.
-"""
+"""Attributes: a due time and a spread in milliseconds, and the key of what a message replaces."""
 KEY_CHARS_MAX = 1024
 _DUE_MS = re.compile("[0-9]{1,15}")
 _TOKEN = re.compile(r"[!-~]{1,128}")

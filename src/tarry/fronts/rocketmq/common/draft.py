@@ -157,7 +157,7 @@ def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, r
 def spread_due_ms(
     user: Mapping[str, str], due_ms: int | None, id: str | None, clock: Clock, rules: DraftRules
 ) -> int | None:
-    """Return the due time of a message within the span that its property :data:`SPREAD` asks for, by its id.
+    """Return the due time of a message within the span of its property :data:`SPREAD`, by its id.
 
     One without a delay is due within that time from now.
     """

@@ -72,7 +72,7 @@ RESERVED_NAMES = frozenset(
     }
 )  # fmt: skip
 SPREAD = "TARRY_SPREAD_MS"
-"""A user's property: the message is due at some moment within this time after its due time. It is stored."""
+"""A user's property: the span after its due time within which the message is due. It is stored."""
 _NOT_USERS = RESERVED_NAMES | {*DELAYS}
 _KEY_SEPARATOR = "\x1f"
 """No key contains it: control characters are refused."""
