@@ -20,7 +20,7 @@ from tarry.cli.main import run
 COMMANDS = (
     *("serve", "gateway", "send", "receive", "work", "cancel", "reschedule", "find-key", "jobs"),
     *("pending", "list", "peek", "forecast", "status", "top", "dump", "verify"),
-    *("compact", "expire", "takeover", "size"),
+    *("migrate", "compact", "expire", "takeover", "size"),
     *("audit", "history", "backup", "restore", "whoami", "can", "audit-log", "advance"),
 )
 GROUPS = ("group", "topic", "dead", "push", "token", "identity", "bridge")
