@@ -192,7 +192,7 @@ def test_a_group_that_is_not_there(call: str, client: Client) -> None:
         ("respawn", {"per_second": float("nan")}, "cannot be sent"),
         ("respawn", {"offsets": ["1"]}, "allowed: whole numbers"),
         ("respawn", {"offsets": 7}, "allowed: whole numbers"),
-        ("respawn", {"offsets": [1 << 63]}, "allowed: whole numbers"),
+        ("respawn", {"offsets": [1 << 63]}, "allowed: a whole number of 64 bits"),
         ("purge", {"offsets": range(70_000)}, "at most 65536"),
         ("dead_letters", {"limit": 0}, "limit is 0"),
         ("dead_letters", {"limit": 10_001}, "limit is 10001"),

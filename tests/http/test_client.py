@@ -36,6 +36,7 @@ SAID: dict[str, Any] = {
     "tries": 3,
     "repeat": Repeat.cron("0 9 * * MON-FRI", "Europe/Berlin"),
     "order_key": "customer-7",
+    "spread": "1h",
 }
 """A value of each option."""
 
@@ -71,7 +72,7 @@ def test_a_message_from_its_receipt_to_its_acknowledgement(client: Client) -> No
 
 def test_every_option_arrives_as_it_was_said(rest: Rest, client: Client) -> None:
     assert SAID.keys() == {option.name for option in OPTIONS}
-    said = {name: value for name, value in SAID.items() if name not in ("on_key", "if_seq")}
+    said = {name: value for name, value in SAID.items() if name not in ("on_key", "if_seq", "spread")}
     by_http = client.schedule("by-http", "text", due=datetime(2031, 1, 1, tzinfo=UTC), **said)
     beside = rest.broker.schedule("beside", "text", due=datetime(2031, 1, 1, tzinfo=UTC), **said)
     assert (by_http.id, by_http.due_ms, by_http.outcome) == (beside.id, beside.due_ms, beside.outcome)
@@ -80,6 +81,8 @@ def test_every_option_arrives_as_it_was_said(rest: Rest, client: Client) -> None
         for topic in ("by-http", "beside")
     )
     assert one == other and one[0]["tries"] == 3
+    spread = [each.schedule("spread", "x", delay=60, spread="1h", id="7") for each in (client, rest.broker)]
+    assert [each.outcome for each in spread] == ["scheduled", "duplicate"] and spread[0].due_ms == spread[1].due_ms
     assert client.schedule("by-http", "x", key=said["key"], on_key="keep").outcome == "kept"
     absent = client.schedule("by-http", "x", key="absent", on_key="if_pending")
     assert (absent.outcome, absent.seq, absent.handle) == ("not_pending", -1, "")

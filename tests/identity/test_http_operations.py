@@ -90,7 +90,7 @@ def granted(kind: Any) -> list[str]:
     """The grants that are just enough for an operation."""
     needs = kind.needs
     is_of_all = isinstance(needs, OnTopic | Listed) and "topic" not in (kind.wire_fields() or {})
-    topics = "*" if is_of_all or kind in (ops.ListPending, ops.ListGroups, ops.GetForecast) else "t"
+    topics = "*" if is_of_all or kind in (ops.ListPending, ops.ListGroups, ops.GetForecast, ops.GetRates) else "t"
     match needs:
         case OnBroker(right):
             return [right.value]

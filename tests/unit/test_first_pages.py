@@ -70,6 +70,7 @@ def test_it_has_examples() -> None:
         "size",
         "takeover",
         "backup",
+        "migrate",
     }
     assert set(COMMANDS) == shown
 

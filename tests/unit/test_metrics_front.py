@@ -284,7 +284,8 @@ def test_the_documented_metrics_are_those_there_are(served: Served) -> None:
     shown = {n if f.type != "counter" else f"{n}_total": f.type for n, f in kinds.items()}
     log = {"leased": True, "epoch": 1, "answered_before_ms": 1, "requests": {"put": 1}}
     of_owners = shared_logs({"log": log, "rounds_us": Histogram().to_json()})
-    shown |= {m.name if m.type != "counter" else f"{m.name}_total": m.type for m in of_owners}
+    traced = collector.spans({"traces": {"exported": 1, "dropped": 0}})
+    shown |= {m.name if m.type != "counter" else f"{m.name}_total": m.type for m in (*of_owners, *traced)}
     text = (Path(__file__).parents[2] / "docs/operations-metrics.md").read_text()
     table = re.findall(r"^\| (`tarry_.*?) \| (counter|gauge|histogram) \|", text, re.MULTILINE)
     documented = {

@@ -17,7 +17,6 @@ class Message:
     key: str | None = None
     tag: str | None = None
     properties: Mapping[str, str] | None = None
-    spread_ms: int | None = None
     ttl_ms: int | None = None
     tries: int | None = None
     on_key: str | None = None
@@ -25,3 +24,4 @@ class Message:
     repeat: str | None = None
     order_key: str | None = None
     late: str | None = None
+    spread_ms: int | None = None

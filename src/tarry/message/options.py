@@ -134,14 +134,6 @@ OPTIONS = (
         hint="name=value, one a line",
     ),
     Option(
-        name="spread",
-        kind=OptionKind.DURATION,
-        help="Moves the due time by some part of this, for herds: never to before it.",
-        label="Spread over",
-        hint="15m: due at some moment from then on, before 15 minutes are over",
-        not_in_bulk="in bulk the due times are the table's: add a part of the spread to due_ms there",
-    ),
-    Option(
         name="ttl",
         kind=OptionKind.DURATION,
         help="For how long from now the message is of use.",
@@ -179,6 +171,14 @@ OPTIONS = (
         hint="one after the other, by groups that keep order",
         is_name=True,
         stored_as=ORDER_KEY,
+    ),
+    Option(
+        name="spread",
+        kind=OptionKind.DURATION,
+        help="Moves the due time by some part of this, for herds: never to before it.",
+        label="Spread over",
+        hint="15m: due at some moment from then on, before 15 minutes are over",
+        not_in_bulk="in bulk the due times are the table's: add a part of the spread to due_ms there",
     ),
 )
 """In the order in which people are shown them; the first is the one that most messages have."""

@@ -192,9 +192,7 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
     for reason, count in audit["refused"].items():
         refused.add_metric([reason], count)
     yield refused
-    if (traces := overview["traces"]) is not None:
-        yield CounterMetricFamily("tarry_exported_spans", "Spans that the collector took.", traces["exported"])
-        yield CounterMetricFamily("tarry_dropped_spans", "Spans that were dropped.", traces["dropped"])
+    yield from spans(overview)
     scrub = overview["scrub"]
     yield CounterMetricFamily("tarry_scrub_passes", "How often all files were checked.", scrub["passes"])
     yield CounterMetricFamily("tarry_scrubbed_bytes", "Read to check files for damage.", scrub["bytes"])
@@ -310,3 +308,10 @@ def _pipeline(status: Mapping[str, Any], now_ms: int) -> Iterator[Metric]:
     if reported_ms is not None:
         name, text = "tarry_pipeline_reported_timestamp_seconds", "When it last said how it is."
         yield GaugeMetricFamily(name, text, reported_ms / 1000)
+
+
+def spans(overview: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield the metrics of traces; nothing where no collector is named."""
+    if (traces := overview["traces"]) is not None:
+        yield CounterMetricFamily("tarry_exported_spans", "Spans that the collector took.", traces["exported"])
+        yield CounterMetricFamily("tarry_dropped_spans", "Spans that were dropped.", traces["dropped"])
