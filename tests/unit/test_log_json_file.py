@@ -35,9 +35,7 @@ def test_damage_is_refused(tmp_path: Path, damage: bytes) -> None:
 def test_another_value_and_another_version_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "some.json"
     write_json(OsFiles(), path, 3, FIELDS)
-    with pytest.raises(
-        CorruptError, match="which a newer Tarry wrote; this one, .*, reads versions 1 and 2|reads versions 1 to 2"
-    ):
+    with pytest.raises(CorruptError, match=r"reads versions 1 (and|to) 2\b"):
         read_json(path, [1, 2])
     write_json(OsFiles(), path, 1, FIELDS)
     path.write_text(path.read_text().replace('"x": 1', '"x": 2'))
