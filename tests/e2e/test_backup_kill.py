@@ -57,13 +57,14 @@ def delivered(watches: list[TopicConsumer]) -> pa.Table:
     return pa.Table.from_batches([watch.delivered() for watch in watches])
 
 
-def wait_drained_of(client: Client) -> None:
+def wait_drained_of(client: Client, watches: list[TopicConsumer]) -> None:
     """Until all that is due soon is delivered and acknowledged."""
 
     def is_drained() -> bool:
+        assert [watch.error for watch in watches if not watch.is_alive()] == []
         return not any(each.ready or (each.topic in TOPICS and each.pending) for each in client.pending())
 
-    wait_until(is_drained, PATIENCE_S, client.pending)
+    wait_until(is_drained, PATIENCE_S, lambda: (client.pending(), client.groups()))
 
 
 @pytest.mark.rest
@@ -103,7 +104,7 @@ def test_nothing_accepted_before_a_backup_is_missing_in_it(make_broker: MakeBrok
         broker.kill()
         broker.start()
         load.stop()
-        wait_drained_of(client)
+        wait_drained_of(client, watches)
         for watch in watches:
             watch.close()
             assert watch.error is None
@@ -116,7 +117,7 @@ def test_nothing_accepted_before_a_backup_is_missing_in_it(make_broker: MakeBrok
             watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
             for watch in watches:
                 watch.start()
-            wait_drained_of(client)
+            wait_drained_of(client, watches)
             for watch in watches:
                 watch.close()
                 assert watch.error is None

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from celery import beat
 from celery.schedules import crontab, schedule
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.celery.places import EXCHANGES
 from tarry.celery.revoking import task_topics
 from tarry.repeat import Repeat
@@ -31,6 +32,8 @@ RECORDS = f"{EXCHANGES}beat"
 It is due when nobody will want it.
 """
 FAR = "14000d"
+LOOKS, LOOK_S = 10, 0.05
+"""Looks for a series before it is said not to be there, and the seconds between two."""
 
 
 class Scheduler(beat.Scheduler):  # type: ignore[misc]
@@ -58,7 +61,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         for name, (entry, rule) in series.items():
             digest, key = _digest_of(entry, rule), f"beat:{self.app.main}:{name}"
             place = known.get(name, {})
-            if place.get("digest") != digest or client.find_key(place["topic"], key) is None:
+            if place.get("digest") != digest or not topics_with(client, [place["topic"]], key):
                 try:
                     self._publish(entry, rule, key)
                 except InvalidArgumentError as error:
@@ -129,9 +132,26 @@ def _digest_of(entry: Any, rule: Repeat) -> str:
 
 
 def _topic_with(client: Client, group: str, key: str, before: str | None) -> str:
-    """Return the topic that an entry was routed to now: another one than ``before``, if it is in two."""
-    found = [topic for topic in task_topics(client, group) if client.find_key(topic, key) is not None]
+    """Return the topic that an entry was routed to now: another one than ``before``, if it is in two.
+
+    Raises:
+        NotFoundError: it is in none: somebody has cancelled it meanwhile.
+    """
+    found = topics_with(client, task_topics(client, group), key)
+    if not found:
+        raise NotFoundError(f"the series of {key} is in no topic of group {group!r}: it was cancelled meanwhile")
     return min(found, key=lambda topic: topic == before)
+
+
+def topics_with(client: Client, topics: Iterable[str], key: str) -> list[str]:
+    """Return those of the topics where a series is pending under a key."""
+    topics = list(topics)
+    for turn in range(LOOKS):
+        # While an occurrence is handed on, which takes a disk's write, the next one is not pending yet.
+        time.sleep(LOOK_S if turn else 0)
+        if found := [topic for topic in topics if client.find_key(topic, key) is not None]:
+            return found
+    return []
 
 
 def _record_key(app_name: str) -> str:
