@@ -63,8 +63,12 @@ class Minutes:
         with self._lock:
             last = self._last
             if last is not None and self._clock.now_ms() // MINUTE_MS != last.at_ms // MINUTE_MS:
-                self._last = self._count()
-                self._keep(last, self._last)
+                try:
+                    self._last = self._count()
+                    self._keep(last, self._last)
+                except Exception:
+                    # The thread that looks keeps the logs: a fault in what is only for people must not end the broker.
+                    log.exception("the history of a minute is not kept")
 
     def close(self) -> None:
         """Write what there is of this minute, and close the file; nothing is written afterwards."""
