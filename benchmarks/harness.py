@@ -63,6 +63,17 @@ def benchmark(function: Benchmark | None = None, *, opt_in: bool = False) -> Any
     return known if function is None else known(function)
 
 
+def rss_bytes_of(pid: int) -> int:
+    """Memory of a process."""
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def cpu_s_of(pid: int) -> float:
+    """Processor time that a process has had."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
 @dataclass
 class Server:
     """A broker in a process of its own."""
@@ -75,11 +86,10 @@ class Server:
 
     @property
     def rss_mb(self) -> float:
-        return psutil.Process(self.process.pid).memory_info().rss / (1 << 20)
+        return rss_bytes_of(self.process.pid) / (1 << 20)
 
     def cpu_s(self) -> float:
-        times = psutil.Process(self.process.pid).cpu_times()
-        return times.user + times.system
+        return cpu_s_of(self.process.pid)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from tarry import Client, DelayLevel, Repeat
+from tarry.api.operations import AdvanceClock, BeginBackup, CancelJob, Ping
 from tarry.base import errors
 from tarry.client.http.address import http_addresses
 from tarry.client.http.rows import fields_of
+from tarry.client.way import LONG_S, patience_s
 from tarry.message.options import OPTIONS
 from tarry.message.rows import make_row
 from tests.http.rest import Rest
@@ -259,3 +261,11 @@ def test_its_readme_runs_without_what_the_native_link_needs(rest: Rest, tmp_path
         cwd=tmp_path, env={"PYTHONPATH": PYTHON_PATH, "PATH": ""}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.stdout, done.returncode) == ("b'now'\nnative_only\nnative_only\n", 0), done.stderr
+
+
+def test_what_may_take_minutes_is_waited_for_on_both_ways() -> None:
+    """Of HTTP, the beginning of a backup was not."""
+    assert [patience_s(each, 2.0) for each in (BeginBackup(), AdvanceClock(by="30d"), CancelJob("j"), Ping())] == [
+        *(LONG_S, LONG_S, LONG_S),
+        2.0,
+    ]

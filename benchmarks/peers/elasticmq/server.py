@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from tests.jars import fetched
 
-from benchmarks.harness import free_endpoint, workspace
+from benchmarks.harness import cpu_s_of, free_endpoint, rss_bytes_of, workspace
 
 POM = Path(__file__).with_name("pom.xml")
 START_S, STOP_S = 60.0, 20.0
@@ -37,11 +36,10 @@ class ElasticMq:
 
     @property
     def rss_mb(self) -> float:
-        return psutil.Process(self.process.pid).memory_info().rss / (1 << 20)
+        return rss_bytes_of(self.process.pid) / (1 << 20)
 
     def cpu_s(self) -> float:
-        times = psutil.Process(self.process.pid).cpu_times()
-        return times.user + times.system
+        return cpu_s_of(self.process.pid)
 
 
 @contextmanager

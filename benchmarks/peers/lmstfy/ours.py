@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import psutil
 
-from benchmarks.harness import workspace
+from benchmarks.harness import cpu_s_of, rss_bytes_of, workspace
 from benchmarks.peers.lmstfy.client import Place
 from benchmarks.peers.lmstfy.server import NAMESPACE
 
@@ -68,12 +67,11 @@ class TarryServer:
     @property
     def rss_bytes(self) -> int:
         """Memory."""
-        return int(psutil.Process(self.pid).memory_info().rss)
+        return rss_bytes_of(self.pid)
 
     def cpu_s(self) -> float:
         """Processor time."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
+        return cpu_s_of(self.pid)
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import psutil
 
-from benchmarks.harness import workspace
+from benchmarks.harness import cpu_s_of, rss_bytes_of, workspace
 from benchmarks.peers.lmstfy.client import Place
 from benchmarks.peers.lmstfy.source import built
 from tarry.base.errors import NotFoundError
@@ -75,12 +74,11 @@ class LmstfyServer:
     @property
     def rss_bytes(self) -> int:
         """Memory of both."""
-        return sum(psutil.Process(p.pid).memory_info().rss for p in (self._redis, self._lmstfy) if p is not None)
+        return sum(rss_bytes_of(p.pid) for p in (self._redis, self._lmstfy) if p is not None)
 
     def cpu_s(self) -> float:
         """Processor time of both."""
-        times = [psutil.Process(p.pid).cpu_times() for p in (self._redis, self._lmstfy) if p is not None]
-        return sum(each.user + each.system for each in times)
+        return sum(cpu_s_of(p.pid) for p in (self._redis, self._lmstfy) if p is not None)
 
     def _run(self, *command: str) -> subprocess.Popen[bytes]:
         with (self._directory / "out.log").open("ab") as out:

@@ -19,6 +19,7 @@ from tarry.broker import (
     directory,
     front_state,
     hand_out_bound,
+    jobs,
     jobs_file,
     push_file,
     test_clock,
@@ -45,7 +46,6 @@ _JSON: dict[str, tuple[int, ...]] = {
     _FRONT_STATE: (front_state.BARE_VERSION, front_state.VERSION),
 }
 """Readable versions of JSON files, by their names; the last one is written."""
-_JOBS_FILE = "jobs.db"
 _SQLITE_MAGIC, _USER_VERSION_AT = b"SQLite format 3\0", 60
 """https://www.sqlite.org/fileformat.html#the_database_header"""
 
@@ -85,11 +85,11 @@ def formats_of(data: Path) -> Iterator[PartFormat]:
     for pattern, reads in _JSON.items():
         for path in sorted(data.glob(pattern)):
             yield PartFormat(str(path.relative_to(data)), _read(path, _json_version), reads)
-    bound, jobs = data / hand_out_bound.FILE, data / _JOBS_FILE
+    bound, table = data / hand_out_bound.FILE, data / jobs.FILE
     if bound.exists():
         yield PartFormat(bound.name, _read(bound, hand_out_bound.version_of), (hand_out_bound.VERSION,))
-    if jobs.exists() and jobs.stat().st_size:
-        yield PartFormat(jobs.name, _read(jobs, _jobs_version), jobs_file.VERSIONS)
+    if table.exists() and table.stat().st_size:
+        yield PartFormat(table.name, _read(table, _jobs_version), jobs_file.VERSIONS)
     for name in DIRECTORIES.values():
         if segments := list_segments(data / name):
             found = [_segment_version(segment_path(data / name, segment)) for segment in segments]

@@ -30,9 +30,10 @@ from tarry.client.connection import BrokerConnection
 from tarry.client.consume_options import ConsumeOptions, ReceiveOptions
 from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery
-from tarry.client.producing import IN_DOUBT, Producer
+from tarry.client.producing import Producer
 from tarry.client.questions import no_answer
 from tarry.client.sync import CHUNK_ROWS, Client
+from tarry.client.way import IN_DOUBT
 from tarry.link.peer import OnAnswer
 from tarry.link.places import BrokerPlaces
 from tarry.link.tls import ClientTls

@@ -9,26 +9,20 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tarry.api.operation import Operation
-from tarry.api.operations import AdvanceClock, BeginBackup, Cancel, CancelJob, CancelKeys
+from tarry.api.operations import Cancel, CancelKeys
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.wire import JSON_BYTES_MAX, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.connection import BrokerConnection
 from tarry.client.encoding import encoded
 from tarry.client.questions import Question
+from tarry.client.way import patience_s
 from tarry.link.frames import FrameKind
 from tarry.link.results import decode_result
 from tarry.message import handle as handles
 
 R = TypeVar("R")
 
-LONG_TIMEOUT_S = 600.0
-"""To count what is pending of a job takes a second for some ten million messages.
-
-To let a month pass on a test clock takes as long as what happens in it. A backup begins with a
-checkpoint, and waits for a bulk job that is being committed.
-"""
-_LONG = (CancelJob, AdvanceClock, BeginBackup)
 _KEYS_BYTES_MAX = JSON_BYTES_MAX - (64 << 10)
 """Of the keys in a request; the rest of it is small."""
 _PLACE = re.compile(r"^handle (\d+): ")
@@ -50,7 +44,7 @@ class Carrier:
         results = []
         for request in _requests(operation):
             with request.placed():
-                results.append(request.result(self._ask(request).wait(self._patience_s(operation))))
+                results.append(request.result(self._ask(request).wait(patience_s(operation, self._timeout_s))))
         return _joined(operation, results)
 
     async def call_async(self, operation: Operation[R]) -> R:
@@ -58,16 +52,13 @@ class Carrier:
         results = []
         for request in _requests(operation):
             with request.placed():
-                results.append(request.result(await self._ask(request).answer(self._patience_s(operation))))
+                results.append(request.result(await self._ask(request).answer(patience_s(operation, self._timeout_s))))
         return _joined(operation, results)
 
     def _ask(self, request: _Request) -> Question:
         operation = request.operation
         asked = encoded({"op": operation.wire.name, **operation.to_wire()})
         return self._connection.question(FrameKind.CALL, asked)
-
-    def _patience_s(self, operation: Operation[Any]) -> float:
-        return max(self._timeout_s, LONG_TIMEOUT_S) if isinstance(operation, _LONG) else self._timeout_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,11 @@ def held_by(lease: Delay | None, start: Start | None, broadcast: str | None) -> 
     return {"lease_ms": lease_ms_of(lease), "start": start, "broadcast": broadcast}
 
 
+def settled_in(topic: str, group: str, broadcast: str | None) -> tuple[str, str]:
+    """Return where messages are settled: a consumer of a broadcast has a group of its own."""
+    return topic, group if broadcast is None else f"{group}@{broadcast}"
+
+
 def lease_ms_of(lease: Delay | None) -> int | None:
     """Return a lease in milliseconds; None: the group's."""
     return None if lease is None else duration_ms("lease", lease, 1)

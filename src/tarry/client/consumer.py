@@ -20,7 +20,7 @@ from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.feed import Feed, Sink
 from tarry.client.holding import LEFT, Hand, Holding
 from tarry.client.settling import Source
-from tarry.client.way import WORK_S
+from tarry.client.way import WORK_S, handle_each
 
 log = logging.getLogger(__name__)
 
@@ -95,12 +95,7 @@ class Consumer:
         After an exception, which is logged, the message is given back with its text as reason, to come again after the
         group's back-off. Several threads may run at a time. Ends, and raises, as iterating does.
         """
-        for message in self:
-            try:
-                with message:
-                    handle(message)
-            except Exception:
-                log.exception("message %s of topic %s could not be handled", message.id, message.topic)
+        handle_each(self, handle)
 
     def flush(self, timeout: float = 30.0) -> None:
         """Wait until all acks so far are durable in the broker.

@@ -18,9 +18,10 @@ from tarry.client.consume_options import ConsumeOptions, ReceiveOptions
 from tarry.client.consumer import Consumer
 from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery
-from tarry.client.producing import IN_DOUBT, Producer
+from tarry.client.producing import Producer
 from tarry.client.questions import no_answer
 from tarry.client.received import ClientReceiver
+from tarry.client.way import IN_DOUBT
 from tarry.link.places import BrokerPlaces
 from tarry.message.accepted import Accepted
 from tarry.message.message import Message

@@ -25,9 +25,6 @@ BYTES_MAX = 8 << 20
 CLOSE_S = 5.0
 """Seconds that closing waits for answers."""
 
-IN_DOUBT = "; the message may or may not have been accepted"
-"""Consequence of an answer that did not come."""
-
 W = TypeVar("W")
 Entry = tuple[Row, W]
 Resolve = Callable[[list[tuple[W, Receipt | TarryError]]], None]

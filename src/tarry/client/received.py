@@ -11,7 +11,7 @@ from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.client.connection import BrokerConnection
-from tarry.client.consume_options import ReceiveOptions, check_count, check_seconds, held_by
+from tarry.client.consume_options import ReceiveOptions, check_count, check_seconds, held_by, settled_in
 from tarry.client.delivery import Delivery
 from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.encoding import encoded
@@ -75,8 +75,7 @@ class ClientReceiver:
             "wait_ms": round(wait * 1000),
             **held_by(lease, start, broadcast),
         }
-        # A consumer of a broadcast has a group of its own.
-        settled = source if broadcast is None else (topic, f"{group}@{broadcast}")
+        settled = settled_in(topic, group, broadcast)
         # A broker that stands still is not waited for as for an answer that takes its time: who polls asks again.
         return self._connection.receive(request), wait + min(self._timeout_s, ANSWER_S), settled
 

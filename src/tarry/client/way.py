@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from tarry.api.operation import Operation
+from tarry.api.operations import AdvanceClock, BeginBackup, CancelJob
 from tarry.client.consume_options import ConsumeOptions, ReceiveOptions
 from tarry.client.delivery import Delivery
 from tarry.message.message import Message
@@ -21,8 +23,37 @@ if TYPE_CHECKING:
     from tarry.message.accepted import Accepted
 
 R = TypeVar("R")
+log = logging.getLogger(__name__)
+
 WORK_S = 30.0
 """Seconds that closing waits for messages that are worked on in ``with`` blocks."""
+IN_DOUBT = "; the message may or may not have been accepted"
+"""Consequence of an answer that did not come."""
+LONG_S = 600.0
+"""To count what is pending of a job takes a second for some ten million messages.
+
+To let a month pass on a test clock takes as long as what happens in it. A backup begins with a
+checkpoint, and waits for a bulk job that is being committed.
+"""
+_LONG = (CancelJob, AdvanceClock, BeginBackup)
+
+
+def patience_s(operation: Operation[Any], timeout_s: float) -> float:
+    """Return how long the answer to an operation is waited for; ``timeout_s``: the client's."""
+    return max(timeout_s, LONG_S) if isinstance(operation, _LONG) else timeout_s
+
+
+def handle_each(messages: Iterable[Delivery], handle: Callable[[Delivery], object]) -> None:
+    """Call ``handle`` with each message, and acknowledge it when that returns.
+
+    After an exception, which is logged, the message is given back.
+    """
+    for message in messages:
+        try:
+            with message:
+                handle(message)
+        except Exception:
+            log.exception("message %s of topic %s could not be handled", message.id, message.topic)
 
 
 class Consumes(Protocol):

@@ -17,7 +17,7 @@ from tarry.client.delivery import Delivery, reason_of
 from tarry.client.http.received import HttpBatch, Works
 from tarry.client.http.settling import HttpSettler
 from tarry.client.stream_op import StreamOp
-from tarry.client.way import WORK_S
+from tarry.client.way import WORK_S, handle_each
 
 if TYPE_CHECKING:
     from tarry.client.delivery_batch import DeliveryBatch
@@ -87,12 +87,7 @@ class HttpConsumer:
 
     def run(self, handle: Callable[[Delivery], object]) -> None:
         """Call ``handle`` with each message, and acknowledge it when that returns; see the native consumer."""
-        for message in self:
-            try:
-                with message:
-                    handle(message)
-            except Exception:
-                log.exception("message %s of topic %s could not be handled", message.id, message.topic)
+        handle_each(self, handle)
 
     def flush(self, timeout: float = 30.0) -> None:
         """Wait until all acks so far are durable in the broker.

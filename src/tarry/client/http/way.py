@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from tarry.api.operation import Operation
-from tarry.api.operations import AdvanceClock, CancelJob, FindKey, GetGroup
+from tarry.api.operations import FindKey, GetGroup
 from tarry.api.paths import BATCH, GROUP, MESSAGES
 from tarry.base.delay import Delay
 from tarry.base.errors import ForbiddenError, InvalidMessageError, NotFoundError, TarryError, from_wire
@@ -23,6 +23,7 @@ from tarry.client.consume_options import (
     check_seconds,
     held_by,
     lease_ms_of,
+    settled_in,
 )
 from tarry.client.delivery import Delivery
 from tarry.client.encoding import encoded
@@ -33,6 +34,7 @@ from tarry.client.http.operations import path_of, request_of, result_of
 from tarry.client.http.received import HttpBatch, messages_of
 from tarry.client.http.rows import fields_of, receipt_of
 from tarry.client.http.settling import HttpSettler
+from tarry.client.way import IN_DOUBT, patience_s
 from tarry.message.message import Message
 from tarry.message.receipt import Receipt
 from tarry.message.rows import Row, rows_of
@@ -43,13 +45,10 @@ if TYPE_CHECKING:
     from tarry.message.accepted import Accepted
 
 R = TypeVar("R")
-IN_DOUBT = "; the message may or may not have been accepted"
 MANY_ROWS = 4096
 """Messages in one request of ``schedule_many``."""
 LEASE_MS = 30_000
 """The lease of a consumer that asks for none, where it may not look at its group's settings."""
-LONG_S = 600.0
-"""Seconds for what may take minutes: see :mod:`tarry.client.carrier`."""
 JSON_LINES = "application/x-ndjson"
 
 
@@ -69,9 +68,9 @@ class HttpWay:
 
     def call(self, operation: Operation[R]) -> R:
         """Have the broker carry an operation out."""
-        is_long = isinstance(operation, AdvanceClock | CancelJob)
+        wait_s = patience_s(operation, self._exchange.timeout_s) - self._exchange.timeout_s
         try:
-            answered = self._exchange.ask(request_of(operation, self.address), wait_s=LONG_S if is_long else 0.0)
+            answered = self._exchange.ask(request_of(operation, self.address), wait_s=wait_s)
         except NotFoundError:
             if isinstance(operation, FindKey):
                 return cast(R, None)
@@ -107,7 +106,7 @@ class HttpWay:
         checked = CheckedConsumeOptions(**options)
         self._exchange.check_open()
         held = held_by(checked.lease, checked.start, checked.broadcast)
-        source = _settled(topic, group, checked.broadcast)
+        source = settled_in(topic, group, checked.broadcast)
         consumer = HttpConsumer(
             partial(self._receive, topic, group, held),
             partial(self._lease_of, source, checked.lease),
@@ -147,7 +146,7 @@ class HttpWay:
         body |= {"max_messages": count, "wait_ms": round(wait_s * 1000)}
         path = path_of(f"{GROUP}/receive", {"topic": topic, "group": group})
         answer = self._exchange.ask(Asked("POST", f"{path}?encoding=base64", encoded(body)), wait_s=wait_s)
-        return HttpBatch(messages_of(answer.json()), self._settler, _settled(topic, group, held["broadcast"]))
+        return HttpBatch(messages_of(answer.json()), self._settler, settled_in(topic, group, held["broadcast"]))
 
     def _lease_of(self, source: tuple[str, str], lease: Delay | None) -> int:
         if (asked_ms := lease_ms_of(lease)) is not None:
@@ -156,11 +155,6 @@ class HttpWay:
             return self.call(GetGroup(*source)).lease_ms or LEASE_MS
         except ForbiddenError:
             return LEASE_MS
-
-
-def _settled(topic: str, group: str, broadcast: str | None) -> tuple[str, str]:
-    """Return where messages are settled: a consumer of a broadcast has a group of its own."""
-    return topic, group if broadcast is None else f"{group}@{broadcast}"
 
 
 def _receipts(body: bytes, first: int) -> Iterator[Receipt]:

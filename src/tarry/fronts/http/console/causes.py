@@ -41,7 +41,7 @@ class Cause:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Cause:
-        """Return that of a dead letter (:data:`tarry.api.views.DEAD_LETTER`)."""
+        """Return that of a dead letter (:data:`tarry.api.row_schemas.DEAD_LETTER`)."""
         properties = dict(row["properties"] or [])
         given = properties.get(reserved.DEAD_REASON) or ""
         return cls(properties.get(reserved.DEAD_CAUSE) or "", kind_of(given))
