@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import pytest
 
 from loopgrpc import UnreadBytes
-from tarry.api.operations import ListGroups, Ping
+from tarry.api.operations import ListConsumers, ListGroups, Ping
 from tarry.api.wire import encode_error
 from tarry.base.config import Config
 from tarry.base.endpoint import are_sockets, split_addresses
@@ -38,7 +38,7 @@ from tarry.link.places import FIND_S, BrokerPlaces, NoAnswerError
 from tarry.link.tls import ClientTls
 from tarry.spark.broker_client import BrokerClient
 from tests.link.raw_client import read_frame
-from tests.waiting import wait_until
+from tests.waiting import TIMEOUT_S, wait_until
 
 T = TypeVar("T")
 
@@ -77,6 +77,10 @@ class Machines:
     def has_group(self, topic: str, group: str) -> bool:
         """Whether somebody has asked for messages of a group."""
         return any((each.topic, each.group) == (topic, group) for each in self.broker.call(ListGroups()))
+
+    def has_consumer(self, topic: str, group: str) -> bool:
+        """Whether somebody consumes for a group."""
+        return self.has_group(topic, group) and bool(self.broker.call(ListConsumers(topic, group)))
 
     def move(self) -> None:
         """Go on at the other address."""
@@ -315,6 +319,55 @@ def test_a_consumer_leaves_who_lost_the_logs(machines: Machines, kind: FrameKind
         assert client.places.in_turn()[0].text == before
         with client.consume("t", group="g", timeout=60) as consumer:
             assert next(iter(consumer)).body == b"x"
+
+
+def test_a_consumer_that_waits_for_a_broker_which_stops_takes_nothing_from_the_others(machines: Machines) -> None:
+    """Its acks are under way there, while another consumer of the client has gone on to the next broker.
+
+    Both brokers count from 1: the streams of the two have the same number.
+    """
+    with Client(machines.addresses[0]) as client:
+        client.schedule("slow", b"x", delay=0)
+    batch = machines.broker.receive("slow", "another")
+    may_end = threading.Event()
+    batches = [batch]
+    streams = set()
+
+    def play(connection: socket.socket) -> None:
+        if streams:
+            return  # it is asked once more, before the next
+        connection.sendall(b"".join(frame(FrameKind.WELCOME, 0, b'{"version": 1}')))
+        while True:
+            kind, number, _ = read_frame(connection)
+            if kind == FrameKind.GROUP:
+                connection.sendall(b"".join(frame(FrameKind.RESULT, number, b'{"number": 1, "lease_ms": 20000}')))
+            elif kind == FrameKind.POLL:
+                streams.add(number)
+                if batches:
+                    connection.sendall(
+                        b"".join(frame(FrameKind.BATCH, number, numbered(1), encode_batch(batches.pop())))
+                    )
+                elif len(streams) == 2:
+                    break
+        ack = 0
+        while not ack:
+            kind, number, _ = read_frame(connection)
+            ack = number if kind == FrameKind.SETTLE else 0
+        connection.sendall(b"".join(error_frame(0, UnavailableError("the broker is stopping"))))
+        assert may_end.wait(TIMEOUT_S)
+        connection.sendall(b"".join(frame(FrameKind.SETTLED, ack)))
+
+    with playing(play) as before, Client(f"{before},{machines.addresses[0]}") as client:
+        slow = client.consume("slow", group="g", timeout=TIMEOUT_S)
+        message = next(iter(slow))
+        with client.consume("quick", group="g", timeout=TIMEOUT_S) as quick:
+            message.ack()
+            wait_until(lambda: machines.has_consumer("quick", "g"))
+            may_end.set()
+            wait_until(lambda: machines.has_consumer("slow", "g"))
+            client.schedule("quick", b"y", delay=0)
+            assert next(iter(quick)).body == b"y"
+        slow.close()
 
 
 def test_an_ack_at_who_lost_the_logs_is_in_doubt(machines: Machines) -> None:

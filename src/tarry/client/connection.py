@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from tarry.base.errors import (
     ClosedError,
@@ -30,6 +31,9 @@ from tarry.link.frames import ASKED_BYTES_MAX, FrameKind
 from tarry.link.peer import LOST, LinkPeer, OnAnswer, OnFrame
 from tarry.link.places import FIND_S, BrokerPlaces
 
+OnPeerFrame: TypeAlias = Callable[[LinkPeer, int, memoryview], None]
+"""Called on the loop with the side that got a frame, its number, and its payload."""
+
 
 class BrokerConnection:
     """Thread-safe, but for what says that it is the loop's."""
@@ -38,8 +42,8 @@ class BrokerConnection:
         self,
         address: str | BrokerAddress | BrokerPlaces,
         loop: asyncio.AbstractEventLoop | None = None,
-        handlers: dict[int, OnFrame] | None = None,
-        on_refused: Callable[[TarryError], None] | None = None,
+        handlers: dict[int, OnPeerFrame] | None = None,
+        on_refused: Callable[[LinkPeer, TarryError], None] | None = None,
         on_lost: Callable[[LinkPeer], None] | None = None,
     ) -> None:
         """Make a connection, which connects when first used.
@@ -48,7 +52,7 @@ class BrokerConnection:
             address: HOST:PORT, unix:PATH or tls://HOST:PORT; or a list of them.
             loop: the loop that carries it; None: the one that all clients of this process share.
             handlers: by kind, of frames that are no answers; called on the loop.
-            on_refused: called on the loop with what the broker says of the connection: it is stopping.
+            on_refused: called on the loop with what a broker says of its connection: it is stopping.
             on_lost: called on the loop when a connection that stood has ended.
 
         Raises:
@@ -187,13 +191,15 @@ class BrokerConnection:
             peer.close()
 
     def _new_peer(self, where: BrokerAddress) -> LinkPeer:
+        handlers: dict[int, OnFrame] = {}
         peer = LinkPeer(
             self.loop,
             where.greeting(),
-            self._handlers,
+            handlers,
             on_refused=lambda error: self._leave(peer, error),
             on_lost=lambda: self._lost(peer),
         )
+        handlers.update({kind: partial(handle, peer) for kind, handle in self._handlers.items()})
         return peer
 
     def _on_found(self, peer: LinkPeer, where: BrokerAddress) -> None:
@@ -204,7 +210,7 @@ class BrokerConnection:
         if self._peer is peer:
             self._peer = None
         if self._on_refused is not None:
-            self._on_refused(error)
+            self._on_refused(peer, error)
 
     def _lost(self, peer: LinkPeer) -> None:
         if self._peer is peer:

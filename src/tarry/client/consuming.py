@@ -95,7 +95,8 @@ class ConsumingConnection:
         )
         self.feeds = 0
         """Consumers that have taken it; changed by :class:`ConsumingConnections`."""
-        self.streams: dict[int, ConsumerStream] = {}
+        self.streams: dict[tuple[LinkPeer, int], ConsumerStream] = {}
+        """By the side of the link and number: one that has been left counts from 1, too, and may still speak."""
 
     async def name_group(self, group: dict[str, Any]) -> tuple[LinkPeer, dict[str, Any]]:
         """Name a group, which is made if it is new; return the broker's description of it, and the way to it.
@@ -115,33 +116,35 @@ class ConsumingConnection:
             raise UnavailableError(LOST)
         return peer, described
 
-    def _on_batch(self, number: int, payload: memoryview) -> None:
-        stream = self.streams.get(number)
+    def _on_batch(self, peer: LinkPeer, number: int, payload: memoryview) -> None:
+        stream = self.streams.get((peer, number))
         if stream is None:
             return  # it was closed, and the broker has what it held
-        if self.connection.is_former(stream.peer):
-            self.connection.lose(stream.peer)  # a later owner may have handed these out, or counts them as handed out
+        if self.connection.is_former(peer):
+            self.connection.lose(peer)  # a later owner may have handed these out, or counts them as handed out
         else:
             stream.on_batch(split_number(payload)[1])
 
-    def _on_polled(self, number: int, payload: memoryview) -> None:
-        stream = self.streams.get(number)
+    def _on_polled(self, peer: LinkPeer, number: int, payload: memoryview) -> None:
+        stream = self.streams.get((peer, number))
         if stream is None:
             return
         error = decode_error(bytes(payload)) if len(payload) else None
-        stream.on_polled(self.connection.lose(stream.peer, error) if isinstance(error, OwnershipLostError) else error)
+        stream.on_polled(self.connection.lose(peer, error) if isinstance(error, OwnershipLostError) else error)
 
-    def _on_refused(self, error: TarryError) -> None:
+    def _on_refused(self, peer: LinkPeer, error: TarryError) -> None:
         if isinstance(error, UnauthenticatedError):
             # The file of the token may have another by now; if not, connecting again tells.
             error = UnavailableError(str(error))
-        for stream in list(self.streams.values()):
-            stream.end(error)
+        self._end_streams(peer, error)
 
     def _on_lost(self, peer: LinkPeer) -> None:
+        self._end_streams(peer, UnavailableError(LOST))
+
+    def _end_streams(self, peer: LinkPeer, error: TarryError) -> None:
         for stream in list(self.streams.values()):
             if stream.peer is peer:
-                stream.end(UnavailableError(LOST))
+                stream.end(error)
 
 
 class ConsumerStream:
@@ -169,7 +172,7 @@ class ConsumerStream:
         """Milliseconds for which a batch is the consumer's."""
         self._on_batch = on_batch
         self._number = peer.number()
-        shared.streams[self._number] = self
+        shared.streams[peer, self._number] = self
         self.settler = Settler(self._send, loop=self._loop, tend=tend, on_void=on_void)
         self._on_settled = on_settled
         self._unanswered = Unanswered(self._on_settlement)
@@ -233,7 +236,7 @@ class ConsumerStream:
             return None
         self._closed = True
         self.peer.send(FrameKind.CLOSE, self._number)
-        self._shared.streams.pop(self._number, None)
+        self._shared.streams.pop((self.peer, self._number), None)
         self.settler.close()
         error = self._unanswered.close()
         self.end(UnavailableError("the consumer is closed"))
