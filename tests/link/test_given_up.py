@@ -20,9 +20,10 @@ import pytest
 from tarry.base.errors import ClosedError, MessageTooLargeError, UnavailableError
 from tarry.client import AsyncClient, Client
 from tarry.client.aio import THREADS_MAX
+from tarry.client.background import background_loop
 from tarry.client.feed import CLOSE_S
 from tarry.fronts.link.front import LinkFront
-from tarry.link import frames
+from tarry.link import blocking, frames
 
 
 @contextlib.contextmanager
@@ -208,3 +209,26 @@ def test_a_consumer_that_is_closed_before_it_began_ends(front: LinkFront) -> Non
             consumer.close()
             assert list(consumer) == []
             assert time.monotonic() - begun_s < CLOSE_S, "closing does not wait in vain"
+
+
+def to_itself(*_: Any) -> socket.socket:
+    """A socket that is connected to itself, as the kernel makes one now and then where nobody listens."""
+    connection = socket.socket()
+    connection.bind(("127.0.0.1", 0))
+    connection.connect(connection.getsockname())
+    return connection
+
+
+def test_a_connection_to_itself_is_none_to_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = background_loop()
+    connect = loop.create_connection
+
+    async def connect_to_itself(make: Any, *_: Any, **__: Any) -> Any:
+        return await connect(make, sock=to_itself())
+
+    monkeypatch.setattr(loop, "create_connection", connect_to_itself)
+    with Client("127.0.0.1:7611") as client, pytest.raises(UnavailableError, match="refused"):
+        client.status()
+    monkeypatch.setattr(socket, "create_connection", to_itself)
+    with pytest.raises(UnavailableError, match="refused"):
+        blocking.connect("127.0.0.1:7611")

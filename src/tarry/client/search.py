@@ -9,7 +9,7 @@ from contextlib import suppress
 from tarry.base.back_off import BackOff
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.link.address import BrokerAddress
-from tarry.link.frames import keep_alive
+from tarry.link.frames import check_other_side, keep_alive
 from tarry.link.peer import LinkPeer
 from tarry.link.places import PAUSE_S, PAUSE_S_MAX, BrokerPlaces, NoAnswerError, goes_on, unreachable
 from tarry.link.tls_errors import is_final, said
@@ -122,7 +122,13 @@ class OwnerSearch:
         transport, _ = await self._loop.create_connection(
             lambda: peer, where.host, where.port, ssl=tls, server_hostname=name
         )
-        keep_alive(transport.get_extra_info("socket"))
+        connection = transport.get_extra_info("socket")
+        try:
+            check_other_side(connection)
+        except OSError:
+            transport.abort()
+            raise
+        keep_alive(connection)
 
 
 def _abort(peer: LinkPeer) -> None:

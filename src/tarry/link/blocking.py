@@ -26,6 +26,7 @@ from tarry.link.frames import (
     HEAD,
     TLS_ALERT,
     FrameKind,
+    check_other_side,
     frame,
     hello_frame,
     keep_alive,
@@ -67,13 +68,16 @@ def connect(address: str | BrokerAddress, timeout_s: float = CONNECT_S) -> socke
     try:
         if where.path is None:
             connection = socket.create_connection((where.host, where.port), timeout_s)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keep_alive(connection)
-            return connection
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        else:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.settimeout(timeout_s)
-            connection.connect(where.path)
+            if where.path is None:
+                check_other_side(connection)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                keep_alive(connection)
+            else:
+                connection.settimeout(timeout_s)
+                connection.connect(where.path)
         except OSError:
             connection.close()
             raise

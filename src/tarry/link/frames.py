@@ -5,6 +5,7 @@ Bytes that mean nothing raise :class:`~tarry.base.errors.InvalidArgumentError`.
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from collections.abc import Iterator, Mapping
@@ -124,6 +125,19 @@ def keep_alive(connection: socket.socket) -> None:
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):  # not on every system
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def check_other_side(connection: socket.socket) -> None:
+    """Refuse a TCP connection of a socket to itself, which would also keep the broker from its port.
+
+    The kernel makes one of a try to connect to a port where nobody listens, if it has chosen that very port for this
+    side (simultaneous open, RFC 9293, section 3.5). Who tries again and again until a broker is back comes to that.
+
+    Raises:
+        ConnectionRefusedError: it is one.
+    """
+    if connection.getsockname() == connection.getpeername():
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 
 def frame(kind: FrameKind, number: int, *payload: Any) -> list[Any]:
