@@ -37,7 +37,7 @@ def migrate(
     from tarry.log.file_engine import cache_of, check_no_backup
     from tarry.log.format_version import newer_format
 
-    with held(data, "which could not have started otherwise"):
+    with held(data, "which reads each of its formats, or it would not have started"):
         check_no_backup(data)
         if (logs := cache_of(data)) is not None:
             raise LockedError(f"{data} is a cache of the logs in {logs}: a start makes it again, and nothing is to do")
