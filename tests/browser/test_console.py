@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 from urllib.parse import quote
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tarry.broker import Broker
 from tarry.repeat import Repeat
 from tests.browser.chromium import found
-from tests.browser.visit import PHONE, Visit
+from tests.browser.visit import PHONE, WIDE, Visit
 
 pytestmark = [
     pytest.mark.browser,
@@ -67,6 +69,20 @@ def test_every_page_on_a_phone_and_in_the_dark(visit: Visit) -> None:
         assert unnamed == 0, path
     page.click("#menu")
     expect(page.locator("#nav")).to_be_visible()
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (PHONE, "dark")], ids=["desk", "phone"])
+def test_no_page_violates_a_rule_of_accessibility(
+    visit: Visit, broker: Broker, size: dict[str, int], scheme: Literal["light", "dark"]
+) -> None:
+    """The rules are those of axe-core: contrast, names, landmarks, headings, tables, targets."""
+    visit.resize(size)
+    visit.page.emulate_media(color_scheme=scheme)
+    for path in (*PAGES, message(broker, "json")):
+        page = visit.go(path)
+        expect(page.locator("h1")).to_have_count(1)
+        result = Axe().run(page)
+        assert result.response["violations"] == [], f"{path}: {result.generate_report()}"
 
 
 def test_charts_and_figures_come_to_life(visit: Visit, broker: Broker) -> None:
