@@ -43,8 +43,10 @@ class RemoteGroups:
         state = self._state_of(topic, name, **more)
         group = self._by_number.get(state["number"])
         if group is None:
-            group = RemoteGroup(self.link, state, self._read_ends, self._clock, self._may_send)
-            self._by_name[group.topic_name, group.name] = self._by_number[group.number] = group
+            made = RemoteGroup(self.link, state, self._read_ends, self._clock, self._may_send)
+            # Two threads may ask for one that is new: who has another than is noted here hears of no change of it.
+            group = self._by_number.setdefault(made.number, made)
+            self._by_name[group.topic_name, group.name] = group
         return group
 
     def refresh(self, topic: str, name: str) -> None:
