@@ -337,22 +337,18 @@ def test_a_consumer_that_waits_for_a_broker_which_stops_takes_nothing_from_the_o
         if streams:
             return  # it is asked once more, before the next
         connection.sendall(b"".join(frame(FrameKind.WELCOME, 0, b'{"version": 1}')))
-        while True:
+        ack = 0
+        while len(streams) < 2 or not ack:
             kind, number, _ = read_frame(connection)
             if kind == FrameKind.GROUP:
                 connection.sendall(b"".join(frame(FrameKind.RESULT, number, b'{"number": 1, "lease_ms": 20000}')))
+            elif kind == FrameKind.SETTLE:
+                ack = number
             elif kind == FrameKind.POLL:
                 streams.add(number)
                 if batches:
-                    connection.sendall(
-                        b"".join(frame(FrameKind.BATCH, number, numbered(1), encode_batch(batches.pop())))
-                    )
-                elif len(streams) == 2:
-                    break
-        ack = 0
-        while not ack:
-            kind, number, _ = read_frame(connection)
-            ack = number if kind == FrameKind.SETTLE else 0
+                    sent = frame(FrameKind.BATCH, number, numbered(1), encode_batch(batches.pop()))
+                    connection.sendall(b"".join(sent))
         connection.sendall(b"".join(error_frame(0, UnavailableError("the broker is stopping"))))
         assert may_end.wait(TIMEOUT_S)
         connection.sendall(b"".join(frame(FrameKind.SETTLED, ack)))

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tarry.api.operations import GetGroup
 from tarry.base.errors import ClosedError, UnavailableError
 from tarry.broker import Broker
 from tarry.client import AsyncClient, Client
 from tarry.client.consuming import FEEDS_MAX
+from tarry.client.delivery import Delivery
 from tarry.fronts.link.front import LinkFront
-from tests.waiting import wait_until
+from tests.waiting import TIMEOUT_S, wait_until, wait_until_async
 
 
 def test_by_a_unix_socket(tmp_path: Path, broker: Broker) -> None:
@@ -68,6 +70,61 @@ def test_a_forgotten_consumer_gives_back_what_it_holds(front: LinkFront) -> None
         gc.collect()
         with client.consume("t", group="g", timeout=60) as other:
             assert next(iter(other)).attempt == 2
+
+
+def test_what_is_in_work_when_the_broker_stops_is_settled(broker: Broker) -> None:
+    """The broker waits for its consumers, up to its grace; what nobody has begun is for others at once."""
+    front = LinkFront.start(broker, "127.0.0.1:0")
+    begun, may_end = threading.Event(), threading.Event()
+
+    def handle(message: Delivery) -> None:
+        begun.set()
+        assert may_end.wait(TIMEOUT_S)
+
+    with Client(front.address) as client:
+        for _ in range(3):
+            client.schedule("t", b"x", delay=0)
+        consumer = client.consume("t", group="g")
+        working = threading.Thread(target=consumer.run, args=[handle])
+        working.start()
+        assert begun.wait(TIMEOUT_S)
+        stopping = threading.Thread(target=front.stop, args=[TIMEOUT_S])
+        stopping.start()
+        wait_until(lambda: (info := broker.call(GetGroup("t", "g"))).leased == 1 and info.lag == 3)
+        may_end.set()
+        stopping.join()
+        assert broker.call(GetGroup("t", "g")).lag == 2
+        consumer.close()
+        working.join()
+
+
+def test_what_tasks_have_in_work_when_the_broker_stops_is_settled(broker: Broker) -> None:
+    front = LinkFront.start(broker, "127.0.0.1:0")
+
+    async def work() -> None:
+        begun = asyncio.Semaphore(0)
+        may_end = asyncio.Event()
+
+        async def handle(message: Delivery) -> None:
+            begun.release()
+            await may_end.wait()
+
+        async with AsyncClient(front.address) as client:
+            for _ in range(3):
+                await client.schedule("t", b"x", delay=0)
+            consumer = client.consume("t", group="g")
+            loops = [asyncio.create_task(consumer.run(handle)) for _ in range(2)]
+            for _ in loops:
+                await begun.acquire()
+            stopping = asyncio.create_task(asyncio.to_thread(front.stop, TIMEOUT_S))
+            await wait_until_async(lambda: broker.call(GetGroup("t", "g")).leased == 2)
+            may_end.set()
+            await stopping
+            assert broker.call(GetGroup("t", "g")).lag == 1
+            await consumer.close()
+            await asyncio.gather(*loops)
+
+    asyncio.run(work())
 
 
 def test_a_forgotten_client_leaves_no_connection(front: LinkFront) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,8 @@ from tarry.link.places import BrokerPlaces
 
 FEEDS_MAX = 1_000
 """Consumers of one connection: the broker takes no more."""
+LOOK_S = 0.05
+"""Seconds between two looks at whether something is still in work, while the broker stops."""
 PING = encoded({"op": "ping"})
 _OPS = {
     StreamOp.ACK: SettleOp.ACK,
@@ -250,17 +253,17 @@ class ConsumerStream:
         if error is not None:
             raise error
 
-    async def settle_all(self, timeout_s: float) -> None:
-        """Send what has gathered, and wait for so long until all is durable."""
-        self.settler.push()
+    async def settle_all(self, is_at_work: Callable[[], bool], timeout_s: float) -> None:
+        """Send what is settled until nothing is in work, and wait until all is durable; for so long at most."""
         end_s = self._loop.time() + timeout_s
-        while not self._unanswered.is_idle and not self.peer.lost:
-            self._settled.clear()
-            try:
-                async with asyncio.timeout_at(end_s):
-                    await self._settled.wait()
-            except TimeoutError:
+        while (is_at_work() or not self._unanswered.is_idle) and not (self.peer.lost or self._closed):
+            if (left_s := end_s - self._loop.time()) <= 0:
                 return
+            self.settler.push()
+            self._settled.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(LOOK_S, left_s)):
+                    await self._settled.wait()
 
     async def answers(self, timeout_s: float) -> bool:
         """Return whether the broker answers in time, or the connection ends."""

@@ -53,7 +53,7 @@ CONNECT_S = 1.0
 ANSWER_S = 5.0
 """Seconds that a connected broker may take to answer."""
 CLOSE_S = 5.0
-"""Seconds that closing waits for the broker to confirm the last acks."""
+"""Seconds that closing waits for the broker to confirm the last acks; so does leaving one that stops."""
 
 HOPELESS = (InvalidArgumentError, NotFoundError, CorruptError, UnauthenticatedError, ForbiddenError)
 """Errors that connecting again does not help."""
@@ -253,7 +253,10 @@ class Feed:
             steady.cancel()
             if not isinstance(error, UnavailableError):
                 raise error
-            await stream.settle_all(CLOSE_S)
+            if not stream.peer.lost:
+                # The broker stops. What is in work would come again, though its acknowledgement may still be taken.
+                self._holding.leave_stream()
+                await stream.settle_all(lambda: self._holding.is_at_work, CLOSE_S)
             if not self._closing:
                 raise error
         finally:

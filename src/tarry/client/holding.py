@@ -96,6 +96,8 @@ class Holding:
         self._rows, self._busy_s = 0, 0.0
         self._waiting = 0
         self._tended_s = 0.0
+        self._is_leaving = False
+        """The stream ends when what is in work is settled: it brings nothing more."""
         self._suspect_after: int | None = None
         """Number of a poll: what comes is suspect until the broker answers a later one."""
         self._came_rows = 0
@@ -108,7 +110,19 @@ class Holding:
         """Begin with a stream on which so many polls were ``sent``."""
         with self._lock:
             self._settler, self._lease_s, self._sent = settler, lease_ms / 1000, sent
-            self._resting, self._suspect_after = True, None
+            self._resting, self._suspect_after, self._is_leaving = True, None, False
+
+    def leave_stream(self) -> None:
+        """Give back what nobody has begun, and take no more: the broker stops, and waits for what is in work."""
+        with self._lock:
+            self._resize(0)
+            self._is_leaving = True
+            self._return_down_to(0)
+
+    @property
+    def is_at_work(self) -> bool:
+        """True if somebody has messages in hand; after :meth:`leave_stream`. Any thread."""
+        return bool(self._batches)
 
     def end_stream(self) -> None:
         """Forget the stream: the broker hands out again what was not settled."""
@@ -132,7 +146,7 @@ class Holding:
         batch.came_s, batch.extended_s, batch.until_s = now, now, self._until_s(now)
         with self._lock:
             self._look_for_gap(now)
-            if self._ended or self._suspect_after is not None:
+            if self._ended or self._is_leaving or self._suspect_after is not None:
                 batch.until_s = GONE_S
                 batch.settler.order(StreamOp.RETURN, 0, batch, None)
                 return
@@ -435,8 +449,8 @@ class Holding:
             self._return_down_to(bound)
 
     def _resize(self, window: int) -> None:
-        if self._ended and window:
-            return  # a loop that goes on while the consumer is closed gets no more
+        if (self._ended or self._is_leaving) and window:
+            return  # a loop that goes on while the consumer is closed, or the broker stops, gets no more
         if self._settler is not None and window != self.window:
             self.window = window
             self._settler.resize(window)

@@ -136,7 +136,11 @@ def check_other_side(connection: socket.socket) -> None:
     Raises:
         ConnectionRefusedError: it is one.
     """
-    if connection.getsockname() == connection.getpeername():
+    try:
+        is_itself = connection.getsockname() == connection.getpeername()
+    except OSError:
+        return  # it has ended already, and who reads from it learns why
+    if is_itself:
         raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 
