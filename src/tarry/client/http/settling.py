@@ -78,7 +78,10 @@ class HttpSettler:
         self._wake()
 
     def extend(self, batches: Sequence[HttpBatch], lease_ms: int) -> bool:
-        """Extend the leases of what is not settled of batches of one source; return whether the broker said so."""
+        """Extend the leases of what is not settled of batches of one source.
+
+        Return whether the broker said that it did.
+        """
         names = [name for batch in batches for name in batch.take(None, settle=False)]
         try:
             with self._sending:
