@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from io import StringIO
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from rich.console import Console
 from tarry.base.errors import InvalidArgumentError
 from tarry_demo import picture, report
 from tarry_demo.account import account_of, first_hand_outs
+from tarry_demo.consumer_main import DELIVERED, TopicConsumer
 from tarry_demo.facts import wrong_with
 from tarry_demo.flights import NEW_YORK, TOPICS, Flights, load
 from tarry_demo.main import run
@@ -148,3 +152,30 @@ def test_with_a_terminal_there_is_a_bar() -> None:
     with Screen(Console(file=text, force_terminal=True)).step("working", 10) as step:
         step.update(5, "[half] of it")
     assert "[half] of it" in text.getvalue()
+
+
+class Endless:
+    """A client, and its consumer: messages without end, until it is closed."""
+
+    is_closed = False
+
+    def consume(self, topic: str, *, group: str) -> Any:
+        for number in count():
+            if self.is_closed:
+                return
+            yield SimpleNamespace(id=str(number), seq=number, due_ms=0, attempt=1, ack=lambda: None)
+
+
+def test_hand_outs_are_read_while_the_consumer_goes_on() -> None:
+    client: Any = Endless()
+    watch = TopicConsumer(client, "a", "g")
+    watch.start()
+    seen = 0
+    while seen < 50_000 and watch.is_alive():
+        batch = watch.delivered()
+        assert batch.schema == DELIVERED
+        assert batch["row"][-1:].to_pylist() in ([], [batch.num_rows - 1])
+        seen = batch.num_rows
+    client.is_closed = True
+    watch.join()
+    assert watch.error is None

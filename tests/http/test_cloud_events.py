@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.base.errors import InvalidMessageError
+from tarry.fronts.http.rest import cloud_events
 from tarry.message.cloud_event import attributes_in
 from tarry.message.cloud_event_json import read_batch, read_json, to_json
 from tests.http.rest import Rest
@@ -84,6 +86,29 @@ def test_data_of_other_types(rest: Rest) -> None:
             [message] = rest.receive()
             assert message["properties"]["content-type"] == kind
             assert message.get("body", message.get("body_base64")) == ("AP8=" if isinstance(data, bytes) else data)
+
+
+def test_while_a_batch_is_read_others_are_answered(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megabytes of events take seconds, which nobody else should wait for."""
+    begun, seen = threading.Event(), threading.Event()
+
+    def read(raw: bytes) -> Any:
+        begun.set()
+        assert seen.wait(30), "others wait"
+        return read_batch(raw)
+
+    monkeypatch.setattr(cloud_events, "read_batch", read)
+    events = json.dumps([{"specversion": "1.0", "id": str(n), "source": "/shop", "type": "paid"} for n in range(3)])
+    answers: list[Any] = []
+    sending = threading.Thread(
+        target=lambda: answers.append(rest.http.post(PLACE, content=events, headers={"content-type": BATCH}))
+    )
+    sending.start()
+    assert begun.wait(30)
+    assert rest.get("/healthz").status_code == 200
+    seen.set()
+    sending.join(60)
+    assert [answer.status_code for answer in answers] == [201]
 
 
 def test_a_batch_is_scheduled_whole_or_not_at_all(rest: Rest) -> None:

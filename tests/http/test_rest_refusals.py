@@ -88,6 +88,24 @@ def test_messages_that_are_none(rest: Rest, body: bytes, status: int) -> None:
     assert rest.get("/v1/topics").json() == [], "nothing was scheduled"
 
 
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [
+        ("", [("X-Tarry-Key", "a"), ("X-Tarry-Key", "b")]),
+        ("", [("X-Tarry-Delay", "1s"), ("x-tarry-delay", "1h")]),
+        ("", [("X-Tarry-Property-Shop", "1"), ("X-Tarry-Property-Shop", "2")]),
+        ("?property.shop=1&property.shop=2", []),
+        ("?property.shop=1", [("X-Tarry-Property-Shop", "2")]),
+        ("", [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-id", "2"), ("ce-source", "/"), ("ce-type", "t")]),
+    ],
+)
+def test_what_is_said_twice_is_refused(rest: Rest, query: str, headers: list[tuple[str, str]]) -> None:
+    """The last one was taken."""
+    answer = rest.http.post(f"{MESSAGES}{query}", content=b"x", headers=httpx.Headers(headers))
+    assert answer.status_code in (400, 422), answer.text
+    assert "twice; allowed: once" in answer.json()["message"]
+
+
 def test_a_due_time_without_its_zone_is_refused(rest: Rest) -> None:
     told = "due is '2030-01-01'; allowed: ISO 8601 with an offset, '2030-01-01T00:00:00Z', or UTC milliseconds"
     for answer in (rest.post(f"{MESSAGES}?due=2030-01-01"), rest.post(MESSAGES, {"due": "2030-01-01"})):

@@ -129,6 +129,23 @@ def test_rows_of_a_name_that_was_lost_are_no_other_topics(tmp_path: Path) -> Non
     assert [p.accepted for p in asked(tmp_path, FIRST, FIRST + 2, topic="other")] == [0, 2]
 
 
+def test_a_damaged_name_costs_no_other(tmp_path: Path) -> None:
+    """Its line was taken for shorter than it is, and the last name lost its end at the next start."""
+    written(tmp_path, minute(FIRST, {"orders": MinuteFigures(accepted=1), "rides": MinuteFigures(accepted=2)}))
+    _, names = paths_of(tmp_path, DAY)
+    names.write_bytes(names.read_bytes().replace(b"orders", b"or\xc3\xa9rs"))
+    written(tmp_path, minute(FIRST + 1, {"new": MinuteFigures(accepted=4)}))
+    there = {each.number: sorted(each.topics) for each in read_minutes(tmp_path, FIRST, FIRST + 2)}
+    assert there == {FIRST: ["rides"], FIRST + 1: ["new"]}
+
+
+def test_a_day_that_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
+    written(tmp_path, minute(FIRST), minute(FIRST + 2 * DAY_MINUTES))
+    paths_of(tmp_path, DAY + 1)[0].mkdir()
+    found = asked(tmp_path, FIRST, FIRST + 3 * DAY_MINUTES, points_max=1500)
+    assert [point.at_ms // MINUTE_MS // DAY_MINUTES for point in found] == [DAY, DAY + 2]
+
+
 @pytest.mark.parametrize("damage", [b"", b"TARRYMIN\x09", b"something else that is no header at all"])
 def test_a_file_of_another_version_is_begun_anew(tmp_path: Path, damage: bytes) -> None:
     written(tmp_path, minute(FIRST, accepted=1))

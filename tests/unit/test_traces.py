@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.broker import Broker
 from tarry.broker.traces.exporter import SpanExport
-from tarry.broker.traces.otlp import url_of
+from tarry.broker.traces.otlp import OtlpSender, url_of
 from tarry.broker.traces.spans import HandOutSpan, SpanQueue, Traced, WaitSpan
 from tarry.message.schema import PROPERTIES
 from tarry.message.trace_context import TraceContext, parse_traceparent, sampled_rows, wait_span_id
@@ -178,6 +180,32 @@ def test_a_collector_that_is_gone_costs_spans_and_nothing_else(tmp_path: Path) -
         traces = broker.components.traces
         assert traces is not None
     assert traces.state == {"exported": 0, "dropped": 40, "waiting": 0}
+
+
+def test_an_answer_without_end_does_not_fill_the_memory() -> None:
+    wrote = 0
+
+    def answer(listening: socket.socket) -> None:
+        nonlocal wrote
+        taken, _ = listening.accept()
+        with taken, suppress(OSError):
+            taken.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while wrote < 256 << 20:
+                taken.sendall(bytes(1 << 20))
+                wrote += 1 << 20
+
+    traced = Traced(TraceContext(1, 2, True), "t", "g", 3, "id", 4, NOW_MS, NOW_MS, NOW_MS, 1)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer, args=(listening,))
+        thread.start()
+        sender = OtlpSender(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        is_taken = False
+        with suppress(Exception):  # the one that calls it counts its spans as dropped
+            is_taken = sender.send([WaitSpan(traced)])
+        thread.join(30)
+        sender.stop()
+    assert not is_taken
+    assert wrote < 64 << 20
 
 
 def test_the_queue_is_bounded_and_counts_what_it_drops() -> None:

@@ -7,6 +7,7 @@ Nothing here is synced, and nothing is recovered: a row that is not whole has a 
 
 from __future__ import annotations
 
+import logging
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+log = logging.getLogger(__name__)
 
 DIRECTORY = "history"
 VERSION = 1
@@ -198,7 +201,7 @@ class MinuteWriter:
             return self._names.index(name) + 1
         if len(self._names) >= NAMES_MAX:
             return 0
-        line = f"{name}\n".encode()
+        line = f"{name}\n".encode("latin-1")
         if os.write(self._names_file, line) != len(line):  # the disk is full
             os.ftruncate(self._names_file, sum(len(each) + 1 for each in self._names))
             return 0
@@ -231,7 +234,12 @@ def read_days(data: Path, first: int, end: int, topic: str | None = None) -> Ite
     """
     for day in range(first // DAY_MINUTES, -(-end // DAY_MINUTES)):
         numbers = np.arange(max(first, day * DAY_MINUTES), min(end, (day + 1) * DAY_MINUTES), dtype=np.int64)
-        found = _read_day(data, day, numbers, topic)
+        try:
+            found = _read_day(data, day, numbers, topic)
+        except OSError as error:
+            # A day that the disk does not give back is a gap, as one that is damaged; the others can be told.
+            log.warning("the history of %s cannot be read: %s", _name_of(day), error)
+            continue
         if found is not None and len(found.numbers):
             yield found
 
@@ -308,7 +316,8 @@ def _read_names(path: Path) -> list[str]:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
-    return [line.decode(errors="replace") for line in content.split(b"\n")[:-1]][:NAMES_MAX]
+    # Names of topics are ASCII. In a damaged file each byte is a character, too: lengths tell where a line is.
+    return [line.decode("latin-1") for line in content.split(b"\n")[:-1]][:NAMES_MAX]
 
 
 def _seed(number: int, name: str = "") -> int:

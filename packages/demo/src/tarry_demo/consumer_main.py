@@ -68,8 +68,9 @@ class TopicConsumer(threading.Thread):
         self.join(END_S)
 
     def delivered(self) -> pa.RecordBatch:
-        """Return the hand-outs."""
-        cells = np.array(self._cells, np.int64).reshape(-1, len(DELIVERED))
+        """Return the hand-outs so far. Any thread."""
+        # A copy, in one step: while its memory is lent to NumPy the array cannot grow, and the loop would fail.
+        cells = np.array(self._cells[:], np.int64).reshape(-1, len(DELIVERED))
         return pa.RecordBatch.from_arrays([pa.array(column.copy()) for column in cells.T], schema=DELIVERED)
 
 

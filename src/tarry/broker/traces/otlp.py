@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from tarry.base.version import VERSION
+from tarry.broker.traces.answers import bounded_session
 from tarry.broker.traces.spans import HandOutSpan, WaitSpan
 from tarry.message.trace_context import wait_span_id
 
@@ -63,7 +64,7 @@ class OtlpSender:
         provider = TracerProvider(sampler=ALWAYS_ON, resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         provider.add_span_processor(_Collect(self._ended))
         self._tracer = provider.get_tracer("tarry", VERSION)
-        self._exporter = OTLPSpanExporter(endpoint=url_of(endpoint))
+        self._exporter = OTLPSpanExporter(endpoint=url_of(endpoint), session=bounded_session())
 
     def send(self, spans: Sequence[WaitSpan | HandOutSpan]) -> bool:
         """See :meth:`Sends.send`."""

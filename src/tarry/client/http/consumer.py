@@ -121,13 +121,15 @@ class HttpConsumer:
         with self._lock:
             now_s = time.monotonic()
             self._held = [batch for batch in self._held if batch.take(None, settle=False)]
-            if self._is_closed or not self._held or now_s < self._extended_s + self._kept_ms / 3000:
+            if self._is_closed or now_s < self._extended_s + self._kept_ms / 3000:
                 return
-            self._extended_s = now_s
-            for batch in self._held:
-                if now_s < batch.until_s:
+            kept = [batch for batch in self._held if now_s < batch.until_s]
+        # Without the lock: an answer may take long. Until it is there, the leases end when they would have.
+        if kept and self._settler.extend(kept, self._kept_ms):
+            with self._lock:
+                self._extended_s = now_s
+                for batch in kept:
                     batch.until_s = now_s + self._kept_ms / 1000
-                    self._settler.order(StreamOp.EXTEND, self._kept_ms, batch, None)
 
     def _end(self, reason: str) -> None:
         with self._lock:

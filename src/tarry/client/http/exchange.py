@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError, SSLError
@@ -30,11 +30,15 @@ from tarry.client.http.address import HttpAddress
 from tarry.link.credentials import AdminTokenNotice, look_for_token
 from tarry.link.tls import ClientTls
 
+R = TypeVar("R")
 CONNECT_S = 5.0
 """Seconds that a try to connect may take."""
 CONNECTIONS_MAX = 32
 """Connections that are kept for the next request; more are made where more threads ask at a time."""
+TIMEOUT_S_MIN = 0.001
 JSON = "application/json"
+_NO_CONDITION = 412
+"""Status of an answer with a receipt: the condition of a message did not hold."""
 _NOTHING_SENT = (ConnectTimeoutError, NewConnectionError, NameResolutionError)
 
 
@@ -56,6 +60,8 @@ class Answered:
     status: int
     body: bytes
     headers: Mapping[str, str]
+    in_doubt: str = ""
+    """Consequence of an answer that cannot be read."""
 
     def json(self) -> Any:
         """Return the JSON that it is.
@@ -63,10 +69,18 @@ class Answered:
         Raises:
             TarryError: it is none.
         """
+        return self.read(lambda values: values)
+
+    def read(self, decode: Callable[[Any], R]) -> R:
+        """Return what ``decode`` makes of the JSON that it is.
+
+        Raises:
+            TarryError: it is none, or not what was asked for: of something between here and the broker.
+        """
         try:
-            return json.loads(self.body)
-        except ValueError as error:
-            raise TarryError(f"the broker's answer could not be read: {self.body[:80]!r}") from error
+            return decode(json.loads(self.body))
+        except (InvalidArgumentError, ValueError, TypeError, LookupError, RecursionError) as error:
+            raise TarryError(f"the broker's answer could not be read: {self.body[:80]!r}{self.in_doubt}") from error
 
 
 class Exchange:
@@ -80,8 +94,8 @@ class Exchange:
         Raises:
             InvalidArgumentError: a file is not what it should be; or there is ``tls``, and an address without.
         """
-        if token is not None and not isinstance(token, str):
-            raise InvalidArgumentError(f"token is of type {type(token).__name__}; allowed: a text")
+        if token is not None:
+            _check_token(token)
         plain = next((each for each in addresses if not each.is_tls), None)
         if tls is not None and plain is not None:
             raise InvalidArgumentError(f"tls is given and the address {plain.text} is without TLS; allowed: https://")
@@ -131,8 +145,8 @@ class Exchange:
                 whys.append(f"no answer from the broker at {address.text}: {_said(error)}")
                 continue
             self._last = at
-            if response.status < 400 or response.status == 412:  # 412: with a receipt, of a condition that did not hold
-                return Answered(response.status, response.data, response.headers)
+            if 200 <= response.status < 300 or response.status == _NO_CONDITION:
+                return Answered(response.status, response.data, response.headers, in_doubt)
             self._refuse(response.status, response.data, in_doubt)
         raise UnavailableError("; ".join(whys), nothing_sent=True)
 
@@ -142,7 +156,8 @@ class Exchange:
             headers["content-type"] = asked.media_type
         if (token := self._token(address)) is not None:
             headers["authorization"] = f"Bearer {token}"
-        timeout = urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + wait_s)
+        timeout_s = max(self.timeout_s, TIMEOUT_S_MIN)
+        timeout = urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s + wait_s)
         return self._pool(address).urlopen(
             asked.method, asked.path, asked.body, headers, retries=False, redirect=False, timeout=timeout
         )
@@ -203,6 +218,14 @@ class Exchange:
             self._pools.clear()
 
 
+def _check_token(token: object) -> None:
+    if not isinstance(token, str):
+        raise InvalidArgumentError(f"token is of type {type(token).__name__}; allowed: a text")
+    for at, character in enumerate(token.strip()):
+        if not character.isprintable() or ord(character) > 0xFF:  # what a header cannot have
+            raise InvalidArgumentError(f"token has {character!r} at {at}; allowed: printable characters of Latin-1")
+
+
 def _is_unsent(error: BaseException) -> bool:
     """Return whether no request has left: there was no connection."""
     return isinstance(error, _NOTHING_SENT) or (isinstance(error, SSLError) and "certificate" in str(error).lower())
@@ -216,7 +239,7 @@ def _error_of(status: int, body: bytes, in_doubt: str) -> TarryError:
     try:
         said = json.loads(body)
         code, text = str(said["error"]), str(said["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         if status >= 500:  # of what stands in front of the broker
             return UnavailableError(f"the answer has status {status}: {body[:200]!r}{in_doubt}")
         return TarryError(f"the answer has status {status} and is none of a broker: {body[:200]!r}")

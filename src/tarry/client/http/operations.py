@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from tarry.api.operation import Action, Operation, Rows, decoded
 from tarry.api.operations import FindKey
 from tarry.api.paths import KEY, Resource, resources
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.extras import needs_native
 from tarry.client.encoding import encoded
 from tarry.client.http.exchange import JSON, Answered, Asked
@@ -41,7 +42,11 @@ def request_of(operation: Operation[Any], address: str) -> Asked:
     if resource.method not in IN_QUERY:
         return Asked(resource.method, path, encoded(fields), accept=accept)
     pairs = [(name, _text(each)) for name, value in fields.items() for each in _each(value)]
-    return Asked(resource.method, f"{path}?{urlencode(pairs)}" if pairs else path, accept=accept)
+    try:
+        query = urlencode(pairs)
+    except UnicodeEncodeError as error:
+        raise _no_text(error) from error
+    return Asked(resource.method, f"{path}?{query}" if query else path, accept=accept)
 
 
 def result_of(operation: Operation[R], answered: Answered) -> R:
@@ -61,15 +66,26 @@ def result_of(operation: Operation[R], answered: Answered) -> R:
 
 
 def path_of(path: str, fields: dict[str, Any]) -> str:
-    """Return a path with its names filled in, which are taken out of the fields."""
-    parts = [quote(str(fields.pop(part[1:-1])), safe="") if part.startswith("{") else part for part in path.split("/")]
-    return "/".join(parts)
+    """Return a path with its names filled in, which are taken out of the fields.
+
+    Raises:
+        InvalidArgumentError: one cannot be sent.
+    """
+    parts = path.split("/")
+    try:
+        return "/".join(quote(str(fields.pop(each[1:-1])), safe="") if each.startswith("{") else each for each in parts)
+    except UnicodeEncodeError as error:
+        raise _no_text(error) from error
 
 
 @cache
 def _resource_of(kind: Any) -> Resource | None:
     """Return the place of an operation: the first, whose path has the fewest names."""
     return next((each for each in resources() if each.kind is kind), None)
+
+
+def _no_text(error: UnicodeEncodeError) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{error.object!r:.80} has half a surrogate pair at {error.start}; allowed: Unicode")
 
 
 def _each(value: Any) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from tarry.api.operation import decoded
 from tarry.api.operations.messages import receipt_from_json
 from tarry.message.options import OPTIONS, OptionKind
 from tarry.message.receipt import Receipt
@@ -41,8 +40,9 @@ def receipt_of(values: Any) -> Receipt:
     """Return the receipt that an answer has.
 
     Raises:
-        TarryError: it has none.
+        InvalidArgumentError, TypeError, KeyError: it has none.
     """
-    receipt = decoded(lambda: receipt_from_json(values), values)
-    assert receipt is not None
+    receipt = receipt_from_json(values)
+    if receipt is None:
+        raise TypeError("null is no receipt")
     return receipt

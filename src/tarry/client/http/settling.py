@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tarry.api.operations.messages import HANDLES_MAX
@@ -77,13 +77,29 @@ class HttpSettler:
             self._ready.append(((op, argument, batch.source, reason), taken))
         self._wake()
 
+    def extend(self, batches: Sequence[HttpBatch], lease_ms: int) -> bool:
+        """Extend the leases of what is not settled of batches of one source.
+
+        Return whether the broker said that it did.
+        """
+        names = [name for batch in batches for name in batch.take(None, settle=False)]
+        try:
+            with self._sending:
+                for start in range(0, len(names), HANDLES_MAX):
+                    chosen = names[start : start + HANDLES_MAX]
+                    self._send(StreamOp.EXTEND, lease_ms, batches[0].source, "", chosen)
+        except TarryError as error:
+            log.warning("leases are not extended, and end if that goes on: %s", error)
+            return False
+        return True
+
     def push(self) -> None:
         """Send what has gathered, in the caller's thread."""
         with self._sending:
-            for (op, argument, source, reason), names in self._gathered():
+            for what, names in self._gathered():
                 for start in range(0, len(names), HANDLES_MAX):
                     try:
-                        self._send(op, argument, source, names[start : start + HANDLES_MAX], reason)
+                        self._send(*what, names[start : start + HANDLES_MAX])
                     except TarryError as error:
                         log.warning("messages could not be settled and will come again: %s", error)
                         self._error = self._error or error
@@ -125,7 +141,7 @@ class HttpSettler:
                 joined.append((what, names))
         return joined
 
-    def _send(self, op: StreamOp, argument: int, source: tuple[str, str], names: list[str], reason: str) -> None:
+    def _send(self, op: StreamOp, argument: int, source: tuple[str, str], reason: str, names: list[str]) -> None:
         topic, group = source
         body: dict[str, Any] = {"deliveries": names}
         if op is StreamOp.EXTEND:
@@ -135,7 +151,8 @@ class HttpSettler:
         if reason:
             body["reason"] = reason
         path = path_of(f"{GROUP}/{_WAYS[op]}", {"topic": topic, "group": group})
-        self._exchange.ask(Asked("POST", path, encoded(body)))
+        # Read, too: what stands between here and the broker may answer for it, and nothing is settled then.
+        self._exchange.ask(Asked("POST", path, encoded(body))).read(lambda answer: int(answer["settled"]))
 
     def _no_way(self, op: StreamOp) -> NativeOnlyError:
         what = "to reject a message" if op is StreamOp.REJECT else "to release a message"

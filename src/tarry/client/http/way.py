@@ -6,14 +6,21 @@ import json
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from tarry.api.operation import Operation
 from tarry.api.operations import FindKey, GetGroup
 from tarry.api.paths import BATCH, GROUP, MESSAGES
 from tarry.base.delay import Delay
-from tarry.base.errors import ForbiddenError, InvalidMessageError, NotFoundError, TarryError, from_wire
+from tarry.base.errors import (
+    ForbiddenError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    NotFoundError,
+    TarryError,
+    UnavailableError,
+    from_wire,
+)
 from tarry.base.extras import needs_native
 from tarry.client.consume_options import (
     CheckedConsumeOptions,
@@ -46,10 +53,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 MANY_ROWS = 4096
-"""Messages in one request of ``schedule_many``."""
+"""Messages in one request of ``schedule_many``, at most."""
+MANY_BYTES = 8 << 20
+"""Bytes from which on a request of ``schedule_many`` gets no further message."""
 LEASE_MS = 30_000
 """The lease of a consumer that asks for none, where it may not look at its group's settings."""
 JSON_LINES = "application/x-ndjson"
+MANY_IN_DOUBT = "; the messages may or may not have been accepted"
 
 
 class HttpWay:
@@ -81,16 +91,15 @@ class HttpWay:
         """Schedule a message."""
         fields = fields_of(row)
         path = path_of(MESSAGES, fields)
-        return receipt_of(self._exchange.ask(Asked("POST", path, encoded(fields)), in_doubt=IN_DOUBT).json())
+        return self._exchange.ask(Asked("POST", path, encoded(fields)), in_doubt=IN_DOUBT).read(receipt_of)
 
     def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
         """Schedule messages, so many in a request; each is accepted or refused by itself."""
-        rows, receipts = iter(rows_of(messages)), list[Receipt]()
-        while part := list(islice(rows, MANY_ROWS)):
-            lines = b"\n".join(encoded(fields_of(row)) for row in part)
-            asked = Asked("POST", BATCH, lines, JSON_LINES, accept=JSON_LINES)
-            answered = self._exchange.ask(asked, in_doubt="; the messages may or may not have been accepted")
-            receipts += _receipts(answered.body, len(receipts))
+        receipts = list[Receipt]()
+        for lines in _parts(encoded(fields_of(row)) for row in rows_of(messages)):
+            asked = Asked("POST", BATCH, b"\n".join(lines), JSON_LINES, accept=JSON_LINES)
+            answered = self._exchange.ask(asked, in_doubt=MANY_IN_DOUBT)
+            receipts += _receipts(answered.body, len(receipts), len(lines))
         return receipts
 
     def schedule_batch(self, data: Any, *, chunk_rows: int, progress: Progress | None) -> list[Accepted]:
@@ -157,19 +166,38 @@ class HttpWay:
             return LEASE_MS
 
 
-def _receipts(body: bytes, first: int) -> Iterator[Receipt]:
-    """Yield the receipts of a request's messages, whose first is number ``first``.
+def _parts(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines of each request."""
+    part, size = list[bytes](), 0
+    for line in lines:
+        part.append(line)
+        size += len(line)
+        if len(part) == MANY_ROWS or size >= MANY_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _receipts(body: bytes, first: int, count: int) -> list[Receipt]:
+    """Return the receipts of a request's ``count`` messages, whose first is number ``first``.
 
     Raises:
         InvalidMessageError: one was refused: ``row`` is its number. TarryError: all of them were, for a reason of the
-            broker's.
+            broker's. UnavailableError: it is not the answer to all of them; it was cut, or somebody else's.
     """
-    for line in body.splitlines():
-        values = json.loads(line)
-        if "error" not in values:
-            yield receipt_of(values)
-            continue
-        error = from_wire(str(values["error"]), str(values["message"]))
+    try:
+        lines = [json.loads(line) for line in body.splitlines()]
+        refused = next((values for values in lines if "error" in values), None)
+        if refused is not None:
+            row, error = first + int(refused["row"]), from_wire(str(refused["error"]), str(refused["message"]))
+        receipts = [] if refused is not None else [receipt_of(values) for values in lines]
+    except (InvalidArgumentError, ValueError, TypeError, LookupError, RecursionError) as unread:
+        raise UnavailableError(f"the broker's answer could not be read: {body[:80]!r}{MANY_IN_DOUBT}") from unread
+    if refused is not None:
         if isinstance(error, InvalidMessageError):
-            raise error.of_row(first + int(values["row"]))
-        raise TarryError(f"row {first + int(values['row'])}: {error}") if error.code == "internal" else error
+            raise error.of_row(row)
+        raise TarryError(f"row {row}: {error}") if error.code == "internal" else error
+    if len(receipts) != count:
+        raise UnavailableError(f"the broker's answer has {len(receipts)} receipts of {count}{MANY_IN_DOUBT}")
+    return receipts

@@ -150,7 +150,8 @@ class Desk(AsyncCalls):
         Raises:
             TarryError: nothing of it was accepted.
         """
-        return await self.submit(to_batch(rows))
+        few = len(rows) <= FEW_ROWS
+        return await self.submit(to_batch(rows) if few else await self.run(to_batch, rows))
 
     def on_close(self, call: Callable[[str], None]) -> None:
         """Have ``call`` called, with the reason, when nothing may be sent any more."""

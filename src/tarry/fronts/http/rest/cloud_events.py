@@ -74,11 +74,11 @@ def _numbered(number: int, event: CloudEvent, topic: str) -> Row:
 
 
 def _of_headers(request: RestRequest, body: bytes) -> CloudEvent:
-    attributes = {}
-    for header in request.headers:
-        if header.startswith(PREFIX):
-            name = header.removeprefix(PREFIX)
-            attributes[name] = decoded_attribute(name, request.header(header) or "")
+    attributes: dict[str, str] = {}
+    for name, value in request.headers_of(PREFIX):
+        if name in attributes:
+            raise InvalidMessageError(f"{PREFIX}{name:.64} is given twice; allowed: once")
+        attributes[name] = decoded_attribute(name, value)
     return CloudEvent(attributes, request.header("content-type"), body)
 
 

@@ -25,13 +25,13 @@ from tarry.api.bounds import DELAY_MS, DUE_MS, KEY, NAME, Bound, Range, with_bou
 from tarry.base.delay import Delay, DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.fronts.http.rest.description import Parameter, Schema
-from tarry.fronts.http.rest.request import RestRequest, text_of
+from tarry.fronts.http.rest.request import RestRequest
 from tarry.message.options import OPTIONS, Option, OptionKind
 from tarry.message.rows import Row, make_row
 from tarry.message.values import whole_number
 
 HEADER = "x-tarry-"
-PROPERTY_HEADER, PROPERTY_FIELD = "x-tarry-property-", "property."
+_PROPERTY, PROPERTY_FIELD = "property-", "property."
 _DELAY_MS_MAX = 10**15
 """Beyond every limit that a broker can have, and within what a timedelta can be."""
 
@@ -159,6 +159,8 @@ def fields_of_request(request: RestRequest, fixed: Collection[str] = ()) -> dict
     properties: dict[str, str] = {}
     for name, value in _said(request):
         if name.startswith(PROPERTY_FIELD):
+            if name.removeprefix(PROPERTY_FIELD) in properties:
+                raise InvalidArgumentError(f"{name!r:.80} is given twice; allowed: once")
             properties[name.removeprefix(PROPERTY_FIELD)] = value
         elif name not in _IN_QUERY:
             allowed = f"{', '.join(_IN_QUERY)}, {PROPERTY_FIELD}NAME"
@@ -198,11 +200,11 @@ def _check_once(fields: Collection[str], fixed: Collection[str]) -> None:
 
 def _said(request: RestRequest) -> Iterator[tuple[str, str]]:
     yield from request.query
-    for name, value in request.headers.items():
-        if name.startswith(PROPERTY_HEADER):
-            yield PROPERTY_FIELD + name.removeprefix(PROPERTY_HEADER), text_of(value, f"the header {name}")
-        elif name.startswith(HEADER):
-            yield name.removeprefix(HEADER).replace("-", "_"), text_of(value, f"the header {name}")
+    for name, value in request.headers_of(HEADER):
+        if name.startswith(_PROPERTY):
+            yield PROPERTY_FIELD + name.removeprefix(_PROPERTY), value
+        else:
+            yield name.replace("-", "_"), value
 
 
 def row_of(topic: str, body: bytes, fields: dict[str, Any]) -> Row:

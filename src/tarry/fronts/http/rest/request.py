@@ -6,7 +6,7 @@ The path is taken apart before it is decoded, so that a name may have a slash in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from tarry.api.audit import AskedBy
@@ -89,6 +89,17 @@ class RestRequest:
         """
         value = self.headers.get(name)
         return None if value is None else text_of(value, f"the header {name}")
+
+    def headers_of(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Yield the headers of a prefix, without it, with their texts; one that is there twice comes twice.
+
+        Raises:
+            InvalidArgumentError: one is not UTF-8.
+        """
+        for raw, value in self.scope["headers"]:
+            name = raw.decode("latin-1")
+            if name.startswith(prefix):
+                yield name.removeprefix(prefix), text_of(value, f"the header {name}")
 
     @property
     def media_type(self) -> str | None:

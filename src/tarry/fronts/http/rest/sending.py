@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -25,10 +25,11 @@ from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.trace_headers import with_trace
 from tarry.fronts.http.services import HttpServices
+from tarry.message.accepted import Accepted
 from tarry.message.cloud_event_json import BATCH_TYPE, JSON_TYPE
 from tarry.message.options import UNMET
 from tarry.message.receipt import Receipt
-from tarry.message.rows import ID
+from tarry.message.rows import ID, Row
 
 OVERHEAD_BYTES = 1 << 20
 """Bytes that a JSON object may have beside its body."""
@@ -83,13 +84,14 @@ class Messages:
         is_whole = request.media_type in (JSON_TYPE, BATCH_TYPE)
         body = await request.body(2 * self._body_bytes_max + OVERHEAD_BYTES if is_whole else self._body_bytes_max)
         fixed = {name: value for name, value in names.items() if name != "topic"}
-        rows = rows_of_events(request, body, names["topic"], fixed)
         if not is_batch(request):
-            return _scheduled(await request.desk.schedule_row(with_trace(rows[0], request.headers)))
-        for row in rows:
-            request.desk.check_row(row)
+            [row] = rows_of_events(request, body, names["topic"], fixed)
+            return _scheduled(await request.desk.schedule_row(with_trace(row, request.headers)))
+        # In a thread: events of some megabytes take seconds, in which nobody else would be answered.
+        rows = await request.desk.run(rows_of_events, request, body, names["topic"], fixed)
         if not rows:
             return json_answer([])
+        request.desk.check_row(rows[0])  # all of them are of one topic
         try:
             accepted = await request.desk.schedule_rows(rows)
         except InvalidMessageError as error:
@@ -97,7 +99,7 @@ class Messages:
             if number is None:
                 raise
             raise InvalidMessageError(f"event {number}: {error.of_row(None)}") from None
-        return json_answer([receipt_to_json(receipt) for receipt in accepted.receipts([row[ID] for row in rows])], 201)
+        return await request.desk.run(_receipts, accepted, rows)
 
     async def history(self, request: RestRequest, names: Names) -> Answer:
         _check_no_query(request)
@@ -143,6 +145,10 @@ def _scheduled(receipt: Receipt) -> Answer:
     location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"} if receipt.handle else {}
     status = 201 if receipt.outcome in PRESENT else 412 if receipt.outcome in UNMET else 200
     return json_answer(receipt_to_json(receipt), status, location)
+
+
+def _receipts(accepted: Accepted, rows: Sequence[Row]) -> Answer:
+    return json_answer([receipt_to_json(receipt) for receipt in accepted.receipts([row[ID] for row in rows])], 201)
 
 
 _Endpoint = Callable[[RestRequest, Names], Awaitable[Answer]]
