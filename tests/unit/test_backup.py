@@ -19,6 +19,7 @@ from tests.cli_tools import Captured, data_of, error_of, out_of
 from tests.contract.conftest import Served
 from tests.snippets import snippets
 
+import tarry.backup.held_copy as held_copy
 import tarry.backup.making as making
 from tarry.backup.files import files_below
 from tarry.backup.making import make_backup
@@ -316,7 +317,7 @@ def test_a_full_disk_is_one_clear_line(broker: TestBroker, tmp_path: Path, monke
         raise OSError(errno.ENOSPC, "No space left on device", "there")
 
     with monkeypatch.context() as patch, pytest.raises(DiskFullError, match=r"backup is full .* not concerned"):
-        patch.setattr(making, "copy_file", full)
+        patch.setattr(held_copy, "copy_file", full)
         make_backup(broker, tmp_path / "backup")
     assert not (tmp_path / "backup").exists()
     assert not (tmp_path / "data" / DIRECTORY).exists()
@@ -363,8 +364,8 @@ def test_the_commands_say_what_they_did(broker: TestBroker, tmp_path: Path, caps
     assert error_of(capsys, "restore", backup, "--data", str(new))[0] == 2
     assert error_of(capsys, "restore", str(new), "--data", f"{new}3")[0] == 1
     assert error_of(capsys, "restore", backup, "--data", f"{new}3", "--group", "a/b")[0] == 2
-    code, text = error_of(capsys, "backup", "s3://bucket/monday")
-    assert (code, "allowed: a directory of this machine" in text) == (2, True)
+    code, text = error_of(capsys, "backup", "hdfs://bucket/monday")
+    assert (code, "is 'hdfs://bucket/monday'; allowed: a path, file:///…, s3://" in text) == (2, True)
 
 
 def test_directories_of_copies_are_for_owner_and_group_whatever_the_umask(
@@ -445,7 +446,7 @@ def test_a_hold_that_ends_before_its_files_are_listed_makes_no_backup(
             return [name for name in names if name.startswith("intake/")]
         return files_below(root)
 
-    monkeypatch.setattr(making, "files_below", listed)
+    monkeypatch.setattr(held_copy, "files_below", listed)
     with pytest.raises(NotFoundError, match=r"holds the files of backup \w+ no longer"):
         make_backup(broker, tmp_path / "backup")
     assert ended
