@@ -63,8 +63,8 @@ def upload_backup(
             files = copy_held(held, broker, root, pace)
             check_copy(root, pace)
             modes = {name: (root / name).stat().st_mode & 0o777 for name in files}
-            _send(bucket, directory, root, files, held, pace)
-        _check_there(bucket, directory, files)
+            _send(bucket, directory, root, files, pace)
+        check_there(bucket, directory, files)
     except OSError as error:
         _forget(bucket, directory)
         raise no_room(error, Path(held.data), "there is no backup. Make some room") from error
@@ -125,15 +125,18 @@ def _linked(held: HeldFiles) -> Iterator[Path]:
             root.mkdir(mode=0o700)
         except FileNotFoundError as error:
             raise over(held) from error
-        yield root
+        try:
+            yield root
+        except (FileNotFoundError, CorruptError) as error:
+            if root.exists():
+                raise
+            raise over(held) from error
     finally:
         os.seteuid(own[0])
         os.setegid(own[1])
 
 
-def _send(
-    bucket: Bucket, directory: str, root: Path, files: Mapping[str, FileMark], held: HeldFiles, pace: Pace
-) -> None:
+def _send(bucket: Bucket, directory: str, root: Path, files: Mapping[str, FileMark], pace: Pace) -> None:
     with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="tarry-backup-send") as threads:
 
         def send(name: str) -> None:
@@ -142,11 +145,6 @@ def _send(
         try:
             for sent in [threads.submit(send, name) for name in files]:
                 sent.result()
-        except FileNotFoundError as error:
-            threads.shutdown(wait=False, cancel_futures=True)
-            if root.exists():
-                raise
-            raise over(held) from error
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise
@@ -164,7 +162,7 @@ def _chunks(path: Path, mark: FileMark, pace: Pace) -> Iterator[bytes]:
         raise CorruptError(f"{path} has changed since it was checked: {what}; allowed: a disk that keeps what it has")
 
 
-def _check_there(bucket: Bucket, directory: str, files: Mapping[str, FileMark]) -> None:
+def check_there(bucket: Bucket, directory: str, files: Mapping[str, FileMark]) -> None:
     """Check that object storage has all that was sent."""
     there = bucket.sizes(directory)
     wrong = [name for name, mark in files.items() if there.get(name) != mark.size]
