@@ -27,7 +27,7 @@ from .test_kill import FAST, PATIENCE_S, TOPICS, Load, go_on
 
 FAR, CANCELLED = 400, 100
 """Messages that are due tomorrow, and how many of them are cancelled before the backup."""
-LARGE, LARGE_BYTES = 60, 900_000
+LARGE, LARGE_BYTES = 30, 900_000
 """Messages that take a moment to be sent to a bucket."""
 
 
@@ -152,7 +152,8 @@ def test_a_killed_upload_is_no_backup_and_the_broker_goes_on(
             for _ in range(LARGE):
                 client.schedule("far", os.urandom(LARGE_BYTES), delay="1d")
             process = tarry("backup", uri, "-e", broker.address)
-            wait_until(lambda: is_begun(bucket), PATIENCE_S)
+            wait_until(lambda: is_begun(bucket) or process.poll() is not None, PATIENCE_S)
+            assert process.poll() is None, "".join(process.communicate())
             process.kill()
             process.communicate()
             assert not (bucket / BACKUP_FILE).exists()

@@ -39,6 +39,7 @@ from tarry.broker.backups import DIRECTORY
 from tarry.broker.jobs import FILE as JOBS_FILE
 from tarry.cli.main import run
 from tarry.log.file_engine import BACKUP_FILE
+from tarry.log.frame import FILE_HEADER_BYTES
 from tarry.repeat import Repeat
 from tarry.store.place import Place
 from tarry.testing import TestBroker, open_broker
@@ -123,6 +124,24 @@ def test_a_restored_broker_goes_on_where_the_backup_was_made(broker: TestBroker,
         assert sorted(rest) == sorted([*expected, "bulk"])
         assert again.cancel_keys("orders", ["k3", "k50"]) == ["delivered", "cancelled"]
         assert len(again.receive("beat", "g", max_messages=10)) == 7
+
+
+def test_a_segment_that_has_just_been_begun_is_in_it(tmp_path: Path) -> None:
+    """The checkpoint names it, and it has nothing yet."""
+    with open_broker(tmp_path / "data", clock=TestClock(T0), **SETTINGS) as broker:
+        while not is_empty_segment(max((tmp_path / "data" / "intake").glob("*.log"))):
+            broker.schedule("orders", b"x" * 900, delay="1h")
+        before = pending(broker)
+        make_backup(broker, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "new")
+    with reopened(tmp_path / "new", T0) as again:
+        assert pending(again) == before
+        again.schedule("orders", b"on", delay="2h")
+        assert len(pending(again)) == len(before) + 1
+
+
+def is_empty_segment(path: Path) -> bool:
+    return path.stem != "0" * 20 and path.stat().st_size <= FILE_HEADER_BYTES
 
 
 def test_what_had_been_handed_out_cannot_be_cancelled_afterwards(broker: TestBroker, tmp_path: Path) -> None:
