@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,10 +17,11 @@ from tests.engines.versitygw import BUCKET, served
 from tests.s3 import set_environment
 from tests.unit.test_backup import KilledError, acknowledge, broker, content, pending, reopened
 
+from tarry.api.backups import HeldFiles
 from tarry.backup import uploading
 from tarry.backup.bucket import PART_BYTES, Bucket
 from tarry.backup.restoring import restore
-from tarry.backup.uploading import upload_backup
+from tarry.backup.uploading import linked, upload_backup
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, UnavailableError
 from tarry.broker.backups import DIRECTORY
 from tarry.cli.main import run
@@ -252,3 +255,18 @@ def test_the_command_tells_the_broker(
     assert error_of(capsys, "verify", uri, "--store", "x")[0] == 2
     [told] = data_of(capsys, "restore", uri, "--data", str(tmp_path / "new"))
     assert told["groups"] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone works as somebody else")
+def test_as_root_links_are_made_as_the_brokers_user() -> None:
+    """Else the broker could not remove them, and they would hold its files for ever."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # others get to it
+        own, place = (os.geteuid(), os.getegid()), Path(name)
+        (place / "hold").mkdir()
+        for path in (place, place / "hold"):
+            os.chown(path, 65534, 65534)
+        held = HeldFiles("hold", str(place / "hold"), {}, name, "", 0, 0, 1000)
+        with linked(held) as root:
+            (root / "a").mkdir()
+            assert {(root / "a").stat().st_uid, root.stat().st_uid} == {65534}
+        assert (os.geteuid(), os.getegid()) == own

@@ -59,7 +59,7 @@ def upload_backup(
     bucket, directory = Bucket(uri), FILES + token_hex(8)
     _check_free(bucket)
     try:
-        with held_files(broker, patience_s) as held, _linked(held) as root:
+        with held_files(broker, patience_s) as held, linked(held) as root:
             files = copy_held(held, broker, root, pace)
             check_copy(root, pace)
             modes = {name: (root / name).stat().st_mode & 0o777 for name in files}
@@ -109,7 +109,7 @@ def _is_whole(bucket: Bucket) -> InvalidArgumentError:
 
 
 @contextmanager
-def _linked(held: HeldFiles) -> Iterator[Path]:
+def linked(held: HeldFiles) -> Iterator[Path]:
     """Have a directory beside the hold, for links to its files; the broker removes it with the hold.
 
     As root one works as the broker's user meanwhile, who could not remove files of root's.
