@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from tarry.client import Client
 from tarry.log.file_engine import BACKUP_FILE, BEGUN_FILE
 from tarry_demo.broker_process import BrokerProcess
 from tarry_demo.consumer_main import TopicConsumer
+from tests.engines.versitygw import BUCKET, served
+from tests.s3 import set_environment
 from tests.waiting import wait_until
 
 from .conftest import MakeBroker
@@ -24,6 +27,8 @@ from .test_kill import FAST, PATIENCE_S, TOPICS, Load, go_on
 
 FAR, CANCELLED = 400, 100
 """Messages that are due tomorrow, and how many of them are cancelled before the backup."""
+LARGE, LARGE_BYTES = 30, 900_000
+"""Messages that take a moment to be sent to a bucket."""
 
 
 def tarry(*arguments: str) -> subprocess.Popen[str]:
@@ -128,3 +133,49 @@ def test_nothing_accepted_before_a_backup_is_missing_in_it(make_broker: MakeBrok
     rows = {*came["row"].to_pylist()}
     assert before - rows - delivered_before == set()
     assert pc.all(pc.greater_equal(came["handed_out_ns"], pc.multiply(came["due_ms"], 1_000_000))).as_py()
+
+
+def is_begun(bucket: Path) -> bool:
+    """Whether an object of a backup is there."""
+    return any(path.is_file() for path in bucket.rglob("*"))
+
+
+@pytest.mark.rest
+def test_a_killed_upload_is_no_backup_and_the_broker_goes_on(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path / "versitygw") as endpoint:
+        set_environment(monkeypatch, endpoint, "A", "S")
+        uri, bucket = f"s3://{BUCKET}/monday", tmp_path / "versitygw" / BUCKET / "monday"
+        broker = make_broker(**FAST)
+        with Client(broker.address) as client:
+            for _ in range(LARGE):
+                client.schedule("far", os.urandom(LARGE_BYTES), delay="1d")
+            process = tarry("backup", uri, "-e", broker.address)
+            wait_until(lambda: is_begun(bucket) or process.poll() is not None, PATIENCE_S)
+            assert process.poll() is None, "".join(process.communicate())
+            process.kill()
+            process.communicate()
+            assert not (bucket / BACKUP_FILE).exists()
+            for command in (("verify", uri), ("restore", uri, "--data", str(tmp_path / "no"))):
+                code, text = run(*command)
+                assert (code, "interrupted" in text) == (ExitCode.CORRUPT, True)
+            assert client.status()["backup"]["at_ms"] is None
+            client.schedule("far", b"after", delay="1d")
+            # It waits until the broker has let go of what the killed one held.
+            code, text = run("backup", uri, "-e", broker.address)
+            assert (code, text) == (ExitCode.OK, text)
+            assert not (tmp_path / "data" / DIRECTORY).exists()
+            known = client.status()["backup"]
+            assert known["place"] == uri
+        broker.kill()
+        broker.start()
+        with Client(broker.address) as client:
+            assert client.status()["backup"] == known
+        assert run("restore", uri, "--data", str(tmp_path / "new"))[0] == ExitCode.OK
+    restored = BrokerProcess(tmp_path / "new", tmp_path / "new.log", FAST)
+    with restored:
+        restored.start()
+        with Client(restored.address) as client:
+            [far] = client.pending()
+            assert (far.topic, far.pending) == ("far", LARGE + 1)

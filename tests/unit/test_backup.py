@@ -19,6 +19,7 @@ from tests.cli_tools import Captured, data_of, error_of, out_of
 from tests.contract.conftest import Served
 from tests.snippets import snippets
 
+import tarry.backup.held_copy as held_copy
 import tarry.backup.making as making
 from tarry.backup.files import files_below
 from tarry.backup.making import make_backup
@@ -38,6 +39,7 @@ from tarry.broker.backups import DIRECTORY
 from tarry.broker.jobs import FILE as JOBS_FILE
 from tarry.cli.main import run
 from tarry.log.file_engine import BACKUP_FILE
+from tarry.log.frame import FILE_HEADER_BYTES
 from tarry.repeat import Repeat
 from tarry.store.place import Place
 from tarry.testing import TestBroker, open_broker
@@ -122,6 +124,24 @@ def test_a_restored_broker_goes_on_where_the_backup_was_made(broker: TestBroker,
         assert sorted(rest) == sorted([*expected, "bulk"])
         assert again.cancel_keys("orders", ["k3", "k50"]) == ["delivered", "cancelled"]
         assert len(again.receive("beat", "g", max_messages=10)) == 7
+
+
+def test_a_segment_that_has_just_been_begun_is_in_it(tmp_path: Path) -> None:
+    """The checkpoint names it, and it has nothing yet."""
+    with open_broker(tmp_path / "data", clock=TestClock(T0), **SETTINGS) as broker:
+        while not is_empty_segment(max((tmp_path / "data" / "intake").glob("*.log"))):
+            broker.schedule("orders", b"x" * 900, delay="1h")
+        before = pending(broker)
+        make_backup(broker, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "new")
+    with reopened(tmp_path / "new", T0) as again:
+        assert pending(again) == before
+        again.schedule("orders", b"on", delay="2h")
+        assert len(pending(again)) == len(before) + 1
+
+
+def is_empty_segment(path: Path) -> bool:
+    return path.stem != "0" * 20 and path.stat().st_size <= FILE_HEADER_BYTES
 
 
 def test_what_had_been_handed_out_cannot_be_cancelled_afterwards(broker: TestBroker, tmp_path: Path) -> None:
@@ -316,7 +336,7 @@ def test_a_full_disk_is_one_clear_line(broker: TestBroker, tmp_path: Path, monke
         raise OSError(errno.ENOSPC, "No space left on device", "there")
 
     with monkeypatch.context() as patch, pytest.raises(DiskFullError, match=r"backup is full .* not concerned"):
-        patch.setattr(making, "copy_file", full)
+        patch.setattr(held_copy, "copy_file", full)
         make_backup(broker, tmp_path / "backup")
     assert not (tmp_path / "backup").exists()
     assert not (tmp_path / "data" / DIRECTORY).exists()
@@ -363,8 +383,8 @@ def test_the_commands_say_what_they_did(broker: TestBroker, tmp_path: Path, caps
     assert error_of(capsys, "restore", backup, "--data", str(new))[0] == 2
     assert error_of(capsys, "restore", str(new), "--data", f"{new}3")[0] == 1
     assert error_of(capsys, "restore", backup, "--data", f"{new}3", "--group", "a/b")[0] == 2
-    code, text = error_of(capsys, "backup", "s3://bucket/monday")
-    assert (code, "allowed: a directory of this machine" in text) == (2, True)
+    code, text = error_of(capsys, "backup", "hdfs://bucket/monday")
+    assert (code, "is 'hdfs://bucket/monday'; allowed: a path, file:///…, s3://" in text) == (2, True)
 
 
 def test_directories_of_copies_are_for_owner_and_group_whatever_the_umask(
@@ -395,10 +415,14 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     place.broker.schedule("orders", b"due")
     place.broker.set_group("orders", "billing")
     shown = [words for each in snippets("sh") if each.page == "docs/backup.md" for words in each.commands("tarry")]
-    assert [words[0] for words in shown] == ["backup", "restore", "serve", "restore", "restore"]
+    assert [words[0] for words in shown] == [
+        *("backup", "restore", "serve", "backup", "restore", "backup", "restore", "restore")
+    ]
     for number, words in enumerate(shown):
         # A second restore of the page is of another day.
-        here = [each.replace("/backups", str(tmp_path)).replace("data2", f"data2-{number}") for each in words]
+        # Object storage is asked in test_backup_objects.py; here a directory stands for it.
+        local = [each.replace("s3://bucket/backups", f"{tmp_path}/objects") for each in words]
+        here = [each.replace("/backups", str(tmp_path)).replace("data2", f"data2-{number}") for each in local]
         if words[0] != "serve":
             assert run(here) == 0, words
     place.stop()
@@ -445,7 +469,7 @@ def test_a_hold_that_ends_before_its_files_are_listed_makes_no_backup(
             return [name for name in names if name.startswith("intake/")]
         return files_below(root)
 
-    monkeypatch.setattr(making, "files_below", listed)
+    monkeypatch.setattr(held_copy, "files_below", listed)
     with pytest.raises(NotFoundError, match=r"holds the files of backup \w+ no longer"):
         make_backup(broker, tmp_path / "backup")
     assert ended

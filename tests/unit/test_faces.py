@@ -87,7 +87,7 @@ NO_COMMAND = {
     *PIPELINE,
     *(ops.Ack, ops.Nack, ops.Extend),  # `receive --ack` acknowledges; a lease ends with its process
     *(ops.AnnounceStore, ops.SetPipelineStatus, ops.Ping, ops.HasTopic),
-    *(ops.ExtendBackup, ops.EndBackup),  # `backup` asks them
+    *(ops.ExtendBackup, ops.EndBackup, ops.RecordBackup),  # `backup` asks them
     *(ops.GetMessage, ops.GetHandles),  # for what has just listed them; `history` tells of a message
     *(ops.FindMessage, ops.DiscardMessage),  # for protocols: people have handles, keys and offsets
     ops.GetRates,  # points for a chart: the console has it

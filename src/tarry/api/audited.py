@@ -32,7 +32,7 @@ class AuditKind(Enum):
 _READS = frozenset(
     {ops.ListTokens, ops.ListIdentities, ops.GetQuotaUse, ops.ListPushAttempts, ops.ReadAuditLog, ops.ExtendBackup}
 )
-_ALSO = frozenset({ops.CancelJob, ops.AdvanceClock, ops.BeginBackup, ops.EndBackup})
+_ALSO = frozenset({ops.CancelJob, ops.AdvanceClock, ops.BeginBackup, ops.EndBackup, ops.RecordBackup})
 """Operations of other rights that take something away from many, or that change nobody's rights."""
 
 TOLD = frozenset(

@@ -161,6 +161,7 @@ class _Methods:
     begin_backup = method(ops.BeginBackup)
     extend_backup = method(ops.ExtendBackup)
     end_backup = method(ops.EndBackup)
+    record_backup = method(ops.RecordBackup)
 
     test_clock = method(ops.GetClock)
     advance_clock = method(ops.AdvanceClock)

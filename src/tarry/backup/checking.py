@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tarry.backup.files import mark_of
 from tarry.backup.manifest import BackupManifest, FileMark
+from tarry.backup.sources import BackupSource
 from tarry.base.errors import CorruptError, NotFoundError
 from tarry.broker.verification import plan_checks
 from tarry.log.file_engine import BACKUP_FILE, BEGUN_FILE, RESTORING_FILE
@@ -52,19 +53,18 @@ def manifest_of(directory: Path) -> BackupManifest | None:
         return None
 
 
-def manifest_checks(directory: Path, manifest: BackupManifest) -> Iterator[Check]:
+def manifest_checks(backup: BackupSource, manifest: BackupManifest) -> Iterator[Check]:
     """Yield a check of each file of a backup: whether it is as the manifest says, and there at all."""
     for name, mark in manifest.files.items():
-        path = directory / name
-        yield Check(BACKUP_FILE, str(path), mark.size, partial(_compare, path, mark))
+        yield Check(BACKUP_FILE, backup.path(name), mark.size, partial(_compare, backup, name, mark))
 
 
-def _compare(path: Path, mark: FileMark, pace: Pace) -> Results:
+def _compare(backup: BackupSource, name: str, mark: FileMark, pace: Pace) -> Results:
     try:
-        if (what := mark.differs(mark_of(path, pace))) is None:
-            return
+        with backup.open(name) as file:
+            what = mark.differs(mark_of(file, pace))
     except FileNotFoundError:
         what = "it is missing; the backup had it"
-    yield Finding(
-        str(path), None, what, "Nothing is restored of this backup.", "take another copy of it, or another one"
-    )
+    if what is not None:
+        advice = "take another copy of it, or another one"
+        yield Finding(backup.path(name), None, what, "Nothing is restored of this backup.", advice)

@@ -54,7 +54,7 @@ def link_file(source: Path, target: Path, pace: Pace) -> FileMark:
     if not link_or_not(source, target):
         return copy_file(source, target, pace)
     with target.open("rb") as file:
-        mark = _read_through(file, pace)
+        mark = mark_of(file, pace)
         os.fsync(file.fileno())
     return mark
 
@@ -91,13 +91,8 @@ def copy_content(file: IO[bytes], target: Path, pace: Pace, size: int | None = N
     return FileMark(written, crc)
 
 
-def mark_of(path: Path, pace: Pace) -> FileMark:
-    """Return size and checksum of a file. Raises OSError."""
-    with path.open("rb") as file:
-        return _read_through(file, pace)
-
-
-def _read_through(file: IO[bytes], pace: Pace) -> FileMark:
+def mark_of(file: IO[bytes], pace: Pace) -> FileMark:
+    """Return size and checksum of what a file has from here on. Raises OSError."""
     crc = size = 0
     while chunk := file.read(CHUNK_BYTES):
         crc, size = zlib.crc32(chunk, crc), size + len(chunk)

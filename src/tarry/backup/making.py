@@ -10,37 +10,21 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tarry.api.backups import HeldFiles
 from tarry.api.calls import Calls
-from tarry.backup.checking import STORE, check_copy
-from tarry.backup.files import copy_file, files_below, link_file, no_room, refuse_within, sync_directories
-from tarry.backup.manifest import BackupManifest, FileMark
-from tarry.backup.store_files import check_store, copy_store
-from tarry.base.errors import (
-    InvalidArgumentError,
-    LockedError,
-    NotFoundError,
-    OverloadedError,
-    TarryError,
-    UnavailableError,
-)
+from tarry.backup.checking import check_copy
+from tarry.backup.files import no_room, refuse_within, sync_directories
+from tarry.backup.held_copy import PATIENCE_S, copy_held, held_files
+from tarry.backup.manifest import BackupManifest
+from tarry.base.errors import InvalidArgumentError, LockedError, TarryError
 from tarry.base.version import VERSION
-from tarry.log.file_engine import BACKUP_FILE, BEGUN_FILE, LOCK_FILE
+from tarry.log.file_engine import BACKUP_FILE, BEGUN_FILE
 from tarry.log.files import sync_directory
 from tarry.store.place import Place
 from tarry.verify.check import Pace
-
-PATIENCE_S = 40.0
-"""Longest wait for another backup's hold to end.
-
-That of one that was killed lasts for half a minute.
-"""
 
 
 def make_backup(
@@ -59,9 +43,8 @@ def make_backup(
     """
     try:
         with _begun(directory):
-            with _held(broker, patience_s) as held:
-                names = _names_in(held, broker)
-                files = _copy(held, names, directory, pace)
+            with held_files(broker, patience_s) as held:
+                files = copy_held(held, broker, directory, pace)
             check_copy(directory, pace)
             store = held.store if Place.of(held.store).local is None else None
             manifest = BackupManifest(held.at_ms, VERSION, store, held.store_version, files)
@@ -123,85 +106,3 @@ def _clear(directory: Path) -> None:
             shutil.rmtree(path)
         elif path.name != BEGUN_FILE:
             path.unlink()
-
-
-@contextmanager
-def _held(broker: Calls, patience_s: float) -> Iterator[HeldFiles]:
-    """Have the broker hold its files meanwhile."""
-    held, over = _begin(broker, patience_s), threading.Event()
-
-    def extend() -> None:
-        while not over.wait(held.held_ms / 4000):
-            with suppress(TarryError):  # the end tells
-                broker.extend_backup(held.backup)
-
-    extending = threading.Thread(target=extend, name="tarry-backup", daemon=True)
-    extending.start()
-    try:
-        if not Path(held.directory).is_dir():
-            raise UnavailableError(
-                f"the broker's files in {held.data} cannot be read here; allowed: on the broker's machine, as its user "
-                "or as root"
-            )
-        yield held
-    finally:
-        over.set()
-        extending.join()
-        with suppress(TarryError):  # what was copied is whole: a hold that ended has no files
-            broker.end_backup(held.backup)
-
-
-def _begin(broker: Calls, patience_s: float) -> HeldFiles:
-    until_s = time.monotonic() + patience_s
-    while True:
-        try:
-            return broker.begin_backup()
-        except OverloadedError:
-            if time.monotonic() >= until_s:
-                raise
-            time.sleep(min(0.5, patience_s))
-
-
-def _names_in(held: HeldFiles, broker: Calls) -> Sequence[str]:
-    """Return the files that are held, all of them.
-
-    Raises:
-        NotFoundError: they are held no longer.
-    """
-    names = list(files_below(Path(held.directory)))
-    try:
-        # A hold that ended before, while this stood still, has none or a part of them: that would look like a copy of
-        # an empty broker. One that ends later is noticed by the file that is missing.
-        broker.extend_backup(held.backup)
-    except NotFoundError as error:
-        raise _over(held) from error
-    return names
-
-
-def _over(held: HeldFiles) -> NotFoundError:
-    return NotFoundError(
-        f"the broker holds the files of backup {held.backup} no longer: it has stopped, or this command stood still "
-        f"for more than {held.held_ms / 1000:g} s; begin it again"
-    )
-
-
-def _copy(held: HeldFiles, names: Sequence[str], directory: Path, pace: Pace) -> dict[str, FileMark]:
-    source = Path(held.directory)
-    files: dict[str, FileMark] = {}
-    try:
-        for name in names:
-            if (size := held.lengths.get(name)) is not None:
-                files[name] = copy_file(source / name, directory / name, pace, size)
-            else:
-                files[name] = link_file(source / name, directory / name, pace)
-    except FileNotFoundError as error:
-        if source.exists():
-            raise
-        raise _over(held) from error
-    if Place.of(held.store).local is None:
-        check_store(held.store, held.store_version)
-    else:
-        stored = copy_store(held.store, held.store_version, directory / STORE, pace, link=True)
-        files |= {f"{STORE}/{name}": mark for name, mark in stored.items()}
-    (directory / LOCK_FILE).touch(mode=0o640)  # by which tarry verify knows a data directory
-    return files

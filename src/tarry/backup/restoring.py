@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from tarry.backup.acknowledged import GroupChange, take_back
 from tarry.backup.checking import STORE, check_copy
-from tarry.backup.files import copy_file, no_room, refuse_within, sync_directories
+from tarry.backup.files import copy_content, no_room, refuse_within, sync_directories
 from tarry.backup.manifest import BackupManifest, FileMark
+from tarry.backup.sources import BackupSource, source_of
 from tarry.backup.store_files import check_store, copy_store
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
-from tarry.log.file_engine import LOCK_FILE, RESTORING_FILE, hold_directory
+from tarry.log.file_engine import BACKUP_FILE, LOCK_FILE, RESTORING_FILE, hold_directory
 from tarry.log.files import OsFiles, sync_directory
 from tarry.verify.check import Pace
 
@@ -33,24 +35,26 @@ class Restored:
 
 
 def restore(
-    backup: Path,
+    backup: Path | str,
     data: Path,
     *,
     acknowledged_until_ms: int | None = None,
     groups: Sequence[tuple[str, str]] = (),
     pace: Pace = lambda _: None,
 ) -> Restored:
-    """Make the data directory ``data``, which is new or empty, of a backup.
+    """Make the data directory ``data``, which is new or empty, of the backup at a path or URI.
 
     ``acknowledged_until_ms``: see :func:`tarry.backup.acknowledged.take_back`; of ``groups`` (topic, name), or of all.
 
     Raises:
+        UnavailableError: object storage gives no answer.
         NotFoundError: ``backup`` is none; a group is not in it; its store's version is not there any more.
         CorruptError: it is not whole, or damaged; nothing is left in ``data``.
         InvalidArgumentError: ``data`` has files, or is in a directory of a broker or a backup.
         LockedError: a broker uses ``data``. DiskFullError: there is no room.
     """
-    manifest = BackupManifest.read(backup)
+    source = source_of(backup)
+    manifest = source.manifest()
     if manifest.store is not None:
         check_store(manifest.store, manifest.store_version)
     refuse_within(data)
@@ -58,7 +62,7 @@ def restore(
     try:
         lock = hold_directory(data)
         try:
-            return _restore(manifest, backup, data, acknowledged_until_ms, groups, pace)
+            return _restore(manifest, source, data, acknowledged_until_ms, groups, pace)
         finally:
             lock.release()
     except OSError as error:
@@ -77,17 +81,23 @@ def _check_empty(data: Path) -> None:
 
 def _restore(
     manifest: BackupManifest,
-    backup: Path,
+    backup: BackupSource,
     data: Path,
     until_ms: int | None,
     groups: Sequence[tuple[str, str]],
     pace: Pace,
 ) -> Restored:
-    OsFiles().replace(data / RESTORING_FILE, f"of {backup}\n".encode())
+    OsFiles().replace(data / RESTORING_FILE, f"of {backup.path(BACKUP_FILE)}\n".encode())
     try:
         _clear(data)
-        for name, mark in manifest.files.items():
-            _copy(backup / name, data / name, mark, pace)
+        with ThreadPoolExecutor(backup.files_at_once, thread_name_prefix="tarry-restore") as threads:
+            copies = [threads.submit(_copy, backup, data, *each, pace) for each in manifest.files.items()]
+            try:
+                for copied in copies:
+                    copied.result()
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
         if manifest.store is not None:
             copy_store(manifest.store, manifest.store_version, data / STORE, pace, link=False)
         check_copy(data, pace)
@@ -102,13 +112,17 @@ def _restore(
     return Restored(manifest, changes)
 
 
-def _copy(source: Path, target: Path, mark: FileMark, pace: Pace) -> None:
+def _copy(backup: BackupSource, data: Path, name: str, mark: FileMark, pace: Pace) -> None:
+    place = backup.path(name)
     try:
-        copied = copy_file(source, target, pace)
+        with backup.open(name) as file:
+            copied = copy_content(file, data / name, pace, mode=backup.mode(name))
     except FileNotFoundError as error:
-        raise CorruptError(f"{source} is missing; the backup had it") from error
+        if not data.exists():
+            raise
+        raise CorruptError(f"{place} is missing; the backup had it") from error
     if (what := mark.differs(copied)) is not None:
-        raise CorruptError(f"{source} is damaged: {what}; allowed: a backup as it was made")
+        raise CorruptError(f"{place} is damaged: {what}; allowed: a backup as it was made")
 
 
 def _clear(data: Path) -> None:

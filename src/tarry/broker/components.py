@@ -19,6 +19,7 @@ from tarry.broker.health import Health
 from tarry.broker.identities import Identities
 from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
+from tarry.broker.last_backup import LastBackup
 from tarry.broker.loops import Loops
 from tarry.broker.minutes import Minutes
 from tarry.broker.pipeline import Pipeline
@@ -84,6 +85,7 @@ class BrokerComponents:
     key_backfill: KeyBackfill
     bulk: Bulk
     backups: Backups
+    last_backup: LastBackup
     progress: Checkpointer
     pipeline: Pipeline
     status: Status

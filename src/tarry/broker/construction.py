@@ -33,6 +33,7 @@ from tarry.broker.damage import Damage
 from tarry.broker.health import Health
 from tarry.broker.job_cancelling import JobCancelling
 from tarry.broker.key_backfill import KeyBackfill
+from tarry.broker.last_backup import LastBackup
 from tarry.broker.loops import Loops
 from tarry.broker.message_path import MessagePath, make_message_path
 from tarry.broker.minutes import Minutes
@@ -125,6 +126,7 @@ class _Background:
     key_backfill: KeyBackfill
     bulk: Bulk
     backups: Backups
+    last_backup: LastBackup
     pipeline: Pipeline
     scrub: Scrub
 
@@ -193,7 +195,8 @@ def _make_background(around: Opened, opened: OpenedFiles, path: MessagePath) -> 
     pipeline = Pipeline(config, clock, opened.intake, follower, jobs, progress, around.damage, follower.announce)
     scrub = Scrub(config, clock, files, follower, around.health.ending, around.damage.report)
     backups = Backups(config, clock, around.engine, progress, bulk, jobs, opened.store)
-    return _Background(follower, progress, key_backfill, bulk, backups, pipeline, scrub)
+    last_backup = LastBackup(config, clock, files, around.engine)
+    return _Background(follower, progress, key_backfill, bulk, backups, last_backup, pipeline, scrub)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,7 @@ def _make_queries(
         opened.audit,
         opened.identities,
         around.engine.shared,
+        background.last_backup,
         around.traces,
     )
     history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.state_of, opened.secret)
@@ -352,6 +356,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         key_backfill=background.key_backfill,
         bulk=background.bulk,
         backups=background.backups,
+        last_backup=background.last_backup,
         progress=background.progress,
         pipeline=background.pipeline,
         status=asking.status,

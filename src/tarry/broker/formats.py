@@ -21,6 +21,7 @@ from tarry.broker import (
     hand_out_bound,
     jobs,
     jobs_file,
+    last_backup,
     push_file,
     test_clock,
     topic_counts,
@@ -42,6 +43,7 @@ _JSON: dict[str, tuple[int, ...]] = {
     identities_file.FILE: (identities_file.VERSION,),
     test_clock.FILE: (test_clock.VERSION,),
     credential_days.FILE: (credential_days.VERSION,),
+    last_backup.FILE: (last_backup.VERSION,),
     audit_log.HEAD_FILE: (audit_log.HEAD_VERSION,),
     _FRONT_STATE: (front_state.BARE_VERSION, front_state.VERSION),
 }

@@ -73,8 +73,9 @@ class HeldDirectory:
             path = segment_path(directory, base)
             if kind is LogKind.AUDIT and base == last and not position:
                 position = path.stat().st_size  # it was opened again, and has no new line
-            # Without a durable byte, it is only about to be begun.
-            if base > last or (first is not None and base < first) or (base == last and not position):
+            # Without a durable byte, it is only about to be begun; of the intake the checkpoint may name it already.
+            is_begun = position > 0 or kind is LogKind.INTAKE
+            if base > last or (first is not None and base < first) or (base == last and not is_begun):
                 continue
             self.hold(f"{name}/{path.name}")
             index = path.with_suffix(".idx")

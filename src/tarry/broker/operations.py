@@ -106,6 +106,7 @@ def handlers(parts: BrokerComponents) -> Handlers:
         ops.BeginBackup: lambda _: parts.backups.begin(),
         ops.ExtendBackup: lambda r: parts.backups.extend(r.backup),
         ops.EndBackup: lambda r: parts.backups.end(r.backup),
+        ops.RecordBackup: lambda r: parts.last_backup.record(r.at_ms, r.place, r.bytes),
         ops.GetIntakeState: pipeline.intake_state,
         ops.ReadIntake: pipeline.read_intake,
         ops.AnnounceStore: pipeline.announce_store,

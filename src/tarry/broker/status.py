@@ -18,6 +18,7 @@ from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
 from tarry.broker.health import SERVING, Health
 from tarry.broker.identities import Identities
+from tarry.broker.last_backup import LastBackup
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Checkpointer
 from tarry.broker.push import Push
@@ -60,6 +61,7 @@ class Status:
     _audit: AuditWriter
     _identities: Identities
     _logs: SharedLogs | None
+    _last_backup: LastBackup
     _traces: SpanExport | None = None
     clear_ports: ClearPorts = field(init=False, default_factory=ClearPorts)
     """The ports of this process at which other machines may speak without TLS."""
@@ -85,6 +87,7 @@ class Status:
             "test_clock": format_ms(self._clock.now_ms()) if isinstance(self._clock, StandingClock) else None,
             "damage": {"places": places, "unreadable_messages": self._loader.unreadable},
             "scrub": self._scrub.progress,
+            "backup": self._last_backup.state,
             "uptime_ms": self._clock.now_ms() - self._started_ms,
             "accepted": sum(intake.accepted.values()),
             "fired": sum(self._ready.ends().values()),

@@ -15,44 +15,51 @@ from tarry.cli.umask import umask
 
 
 def backup(
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Where: a directory that is new, empty, or has an interrupted backup.")
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLACE",
+            help="Where: a directory, or s3://BUCKET/PREFIX (gs://…, abfss://…): empty, or with an interrupted backup.",
+        ),
     ],
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
     """Make a backup of a serving broker, on its machine, as its user or as root. Nothing stops meanwhile.
 
-    Everything that was acknowledged before is in it. It is checked as by tarry verify. Where DIR is on the disk of the
-    data directory, most of it are hard links, which take no room, and are lost with that disk.
+    Everything that was acknowledged before is in it. It is checked as by tarry verify. Where PLACE is a directory on
+    the disk of the data directory, most of it are hard links, which take no room, and are lost with that disk. Object
+    storage is asked with this command's environment (AWS_…), as a store is.
 
     \b
     tarry backup /backups/monday
+    tarry backup s3://bucket/backups/monday
     tarry backup /backups/monday --endpoint 127.0.0.1:7611 --json
     """
     from tarry.backup.making import make_backup
+    from tarry.backup.recording import record
+    from tarry.backup.uploading import upload_backup
     from tarry.base.delay import format_ms
+    from tarry.store.place import local_path
 
-    place = _local(directory)
+    directory = local_path(place)
     with connect(endpoint) as client, umask():
-        made = make_backup(client, place)
-    told = {"directory": str(place), "at_ms": made.at_ms, "files": len(made.files), "bytes": made.bytes}
-    text = f"{place}: {len(made.files)} files, {made.bytes} bytes, as of {format_ms(made.at_ms)}"
+        made = upload_backup(client, place) if directory is None else make_backup(client, directory)
+        shown = place if directory is None else str(directory)
+        untold = record(client, made, shown)
+    told = {"directory": shown, "at_ms": made.at_ms, "files": len(made.files), "bytes": made.bytes}
+    text = f"{shown}: {len(made.files)} files, {made.bytes} bytes, as of {format_ms(made.at_ms)}"
     if made.store is not None:
         text += f"; without the store {made.store}, of which version {made.store_version} is needed"
     output.result(told | {"store": made.store, "store_version": made.store_version}, text, json=json)
-
-
-def _local(text: str) -> Path:
-    if "://" in text:
-        raise InvalidArgumentError(
-            f"DIR is {text!r:.200}; allowed: a directory of this machine. Copy the whole backup from there to a bucket"
-        )
-    return Path(text).absolute()
+    if untold is not None:
+        output.note(f"the backup is whole, but the broker does not know of it, and tells of an older one: {untold}")
 
 
 def restore(
-    directory: Annotated[Path, typer.Argument(metavar="BACKUP", help="What tarry backup made. It stays as it is.")],
+    place: Annotated[
+        str, typer.Argument(metavar="BACKUP", help="What tarry backup made: a directory, or a URI. It stays as it is.")
+    ],
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The data directory to make: new, or empty.")],
     acknowledged_until: Annotated[
         str | None,
@@ -75,6 +82,7 @@ def restore(
 
     \b
     tarry restore /backups/monday --data data
+    tarry restore s3://bucket/backups/monday --data data
     tarry restore /backups/monday --data data --acknowledged-until 2026-11-23T09:00:00Z
     tarry restore /backups/monday --data data --acknowledged-until 2026-11-23T09:00:00Z --group orders/billing
     """
@@ -86,7 +94,7 @@ def restore(
     until_ms = None if acknowledged_until is None else instant_ms(acknowledged_until, "--acknowledged-until")
     groups = [*map(_group, group or ())]
     with umask():
-        made = restore_backup(directory.absolute(), data.absolute(), acknowledged_until_ms=until_ms, groups=groups)
+        made = restore_backup(place, data.absolute(), acknowledged_until_ms=until_ms, groups=groups)
     manifest = made.manifest
     if json:
         told = {"data": str(data), "at_ms": manifest.at_ms, "files": len(manifest.files), "bytes": manifest.bytes}

@@ -28,7 +28,10 @@ LINES_BYTES_MIN = 256 << 20
 
 
 def verify(
-    data: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory that no broker has open.")],
+    directory: Annotated[
+        str,
+        typer.Argument(metavar="DIR", help="A data directory that no broker has open; or a backup, by path or URI."),
+    ],
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -37,17 +40,24 @@ def verify(
     Exit code 4 when something is damaged: each file with the offset, what it means, and how to go on. Exit code 3 while
     a broker has the directory open; it checks its files by itself. Of a cache (tarry serve --log) its files are
     checked, and the store if it is named, but not the logs in the bucket: a start reads and checks those. Of a backup
-    each file is compared with backup.json, too.
+    each file is compared with backup.json, too; of one in object storage, that alone.
 
     \b
     tarry verify data
     tarry verify --store s3://bucket/store data
+    tarry verify s3://bucket/backups/monday
     tarry verify --json data | jq -c 'select(.what == "damage")'
     """
     from tarry.backup.checking import manifest_checks, manifest_of
+    from tarry.backup.sources import DirectoryBackup
     from tarry.broker.verification import held, plan_checks
     from tarry.log.file_engine import cache_of
+    from tarry.store.place import local_path
 
+    if local_path(directory) is None:
+        _verify_objects(directory, store, json=json)
+        return
+    data = Path(directory) if "://" not in directory else local_path(directory) or Path(directory)
     backup = manifest_of(data)
     with held(data):
         logs = cache_of(data)
@@ -60,13 +70,36 @@ def verify(
             said = f"it is without the store {backup.store}, of which version {backup.store_version} is needed"
             _print_note("backup", str(data), f"{said}: that is not checked; name it by --store URI", json=json)
         kinds: Counter[str] = Counter(check.kind for check in checks if check.bytes)
-        compared = [] if backup is None else list(manifest_checks(data, backup))
+        compared = [] if backup is None else list(manifest_checks(DirectoryBackup(data), backup))
         damaged: Counter[str] = Counter()
         for check, result in _results([*checks, *compared]):
             damaged[check.kind] += _report(check, result if cache is None else cache.meant(result), json=json)
     summary = {"files": kinds.total(), "bytes": sum(check.bytes for check in checks), "damaged": damaged.total()}
     kinds.update(check.kind for check in compared)  # of files that have been counted, most of them
     _print_summary(summary, kinds, damaged, json=json)
+    if damaged.total():
+        raise typer.Exit(ExitCode.CORRUPT)
+
+
+def _verify_objects(uri: str, store: str | None, *, json: bool) -> None:
+    """Compare a backup in object storage with its manifest."""
+    from tarry.backup.checking import manifest_checks
+    from tarry.backup.sources import source_of
+    from tarry.base.errors import InvalidArgumentError
+
+    if store is not None:
+        raise InvalidArgumentError(f"--store is {store!r:.300}, beside a backup in object storage; allowed: without it")
+    source = source_of(uri)
+    manifest = source.manifest()
+    if manifest.store is not None:
+        said = f"it is without the store {manifest.store}, of which version {manifest.store_version} is needed"
+        _print_note("backup", uri, f"{said}: that is not checked", json=json)
+    checks = list(manifest_checks(source, manifest))
+    damaged: Counter[str] = Counter()
+    for check, result in _results(checks):
+        damaged[check.kind] += _report(check, result, json=json)
+    summary = {"files": len(checks), "bytes": manifest.bytes, "damaged": damaged.total()}
+    _print_summary(summary, Counter(check.kind for check in checks), damaged, json=json)
     if damaged.total():
         raise typer.Exit(ExitCode.CORRUPT)
 

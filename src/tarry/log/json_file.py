@@ -17,9 +17,14 @@ from tarry.log.format_version import is_newer, newer_format
 
 def write_json(files: Files, path: Path, version: int, fields: Mapping[str, Any]) -> None:
     """Replace the file, atomically and durably."""
+    files.replace(path, json_bytes(version, fields))
+
+
+def json_bytes(version: int, fields: Mapping[str, Any]) -> bytes:
+    """Return the content of such a file."""
     content: dict[str, Any] = {"version": version, **fields}
     content["crc"] = _crc(content)
-    files.replace(path, json.dumps(content, indent=1).encode())
+    return json.dumps(content, indent=1).encode()
 
 
 def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any], *, mode: int | None = None) -> None:
@@ -75,7 +80,18 @@ def read_json(path: Path, versions: Sequence[int], *, bare: Sequence[int] = ()) 
         CorruptError: it is damaged, or its version is none of ``versions``.
     """
     try:
-        content = json.loads(path.read_text())
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise CorruptError(f"{path} is damaged: {error}") from error
+    return parse_json(text, str(path), versions, bare=bare)
+
+
+def parse_json(text: str | bytes, name: str, versions: Sequence[int], *, bare: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the fields of a file with this content, at ``name``. Raises CorruptError, as :func:`read_json` does."""
+    try:
+        content = json.loads(text)
         if "crc" not in content and content.get("version") in bare:
             sound = content.pop("version") in bare
         else:
@@ -83,15 +99,13 @@ def read_json(path: Path, versions: Sequence[int], *, bare: Sequence[int] = ()) 
             sound = crc == _crc(content)
             version = content.pop("version")
             if sound and is_newer(version, versions):
-                raise CorruptError(newer_format(str(path), version, versions))
+                raise CorruptError(newer_format(name, version, versions))
             sound = sound and version in versions
-    except FileNotFoundError:
-        return None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CorruptError(f"{path} is damaged: {error}") from error
+        raise CorruptError(f"{name} is damaged: {error}") from error
     if not sound:
         readable = " or ".join(map(str, versions))
-        raise CorruptError(f"{path} is damaged or of another version; this program reads version {readable}")
+        raise CorruptError(f"{name} is damaged or of another version; this program reads version {readable}")
     fields: dict[str, Any] = content
     return fields
 

@@ -22,6 +22,28 @@ _OBJECT_STORAGE = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs"
 _ALLOWED = "a path, file:///…, s3://bucket/… (s3a:// is the same), gs://bucket/… or abfss://container@account…/…"
 
 
+def local_path(uri: str) -> Path | None:
+    """Return the absolute path that a path or ``file://…`` names; None: it is a URI of something else."""
+    scheme, separator, _ = uri.partition("://")
+    if separator and scheme != "file":
+        return None
+    return Path(unquote(urlsplit(uri).path) if separator or uri.startswith("file:/") else uri).absolute()
+
+
+def object_uri(uri: str, what: str, why: str = "") -> str:
+    """Return a URI of object storage by the name that its scheme has here, without a slash at its end.
+
+    ``what`` is at the URI, and ``why`` a scheme is refused, for the text of the error.
+
+    Raises:
+        InvalidArgumentError: another scheme; says what to write instead.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme not in _OBJECT_STORAGE:
+        raise InvalidArgumentError(f"{what} is {uri!r:.300}; {why}allowed: {_ALLOWED}")
+    return f"{_OBJECT_STORAGE[scheme]}://{rest.rstrip('/')}"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The root of a table. ``local`` is None on object storage, where writes are durable when they return."""
@@ -40,15 +62,11 @@ class Place:
         Raises:
             InvalidArgumentError: a scheme that is not for stores; says what to write instead.
         """
-        scheme, separator, rest = uri.partition("://")
-        if not separator or scheme == "file":
-            local = unquote(urlsplit(uri).path) if separator or uri.startswith("file:/") else uri
-            path = Path(local).absolute()
+        path = local_path(uri)
+        if path is not None:
             return cls(str(path), path, fs.LocalFileSystem(), str(path))
-        if scheme not in _OBJECT_STORAGE:
-            why = "commits on HDFS are not tested: " if scheme == "hdfs" else ""
-            raise InvalidArgumentError(f"the store's place is {uri!r}; {why}allowed: {_ALLOWED}")
-        uri = f"{_OBJECT_STORAGE[scheme]}://{rest.rstrip('/')}"
+        why = "commits on HDFS are not tested: " if uri.startswith("hdfs:") else ""
+        uri = object_uri(uri, "the store's place", why)
         filesystem, base = fs.FileSystem.from_uri(uri)
         return cls(uri, None, filesystem, base.rstrip("/"))
 

@@ -18,7 +18,7 @@ from typing import Any
 from tarry.api.operation import Operation
 from tarry.api.operations.access import CreateToken, DeleteToken, LimitToken, ListTokens
 from tarry.api.operations.audit import ReadAuditLog
-from tarry.api.operations.backups import BeginBackup, EndBackup, ExtendBackup
+from tarry.api.operations.backups import BeginBackup, EndBackup, ExtendBackup, RecordBackup
 from tarry.api.operations.dead_letters import ListDeadLetters, Purge, Respawn
 from tarry.api.operations.delivery import Ack, Extend, Nack, Receive
 from tarry.api.operations.groups import (
@@ -90,7 +90,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(CreateToken, ListTokens, LimitToken, DeleteToken),
     *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess, GetQuotaUse),
     ReadAuditLog,
-    *(BeginBackup, ExtendBackup, EndBackup),
+    *(BeginBackup, ExtendBackup, EndBackup, RecordBackup),
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
     *(GetClock, AdvanceClock),
 )

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from tarry.api.backups import HeldFiles
 from tarry.api.needs import OnBroker, Right
 from tarry.api.operation import NOTHING, Action, Operation, data
+from tarry.base.errors import InvalidArgumentError
+
+PLACE_CHARS_MAX = 2000
+"""Of the place of a backup: a path or URI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,28 @@ class EndBackup(Operation[None]):
     wire = Action("end-backup", "let go of the files of a backup", NOTHING)
     needs = OnBroker(Right.ADMIN)
     backup: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBackup(Operation[None]):
+    """Say that a backup has ended well: the status and the metrics tell of the last one, also after a restart.
+
+    ``at_ms`` is its moment (:attr:`tarry.api.backups.HeldFiles.at_ms`), ``place`` where it is, for people, ``bytes``
+    the size of its files. One that is older than the last changes nothing.
+
+    Raises:
+        InvalidArgumentError: a number is below 0, or ``place`` is empty or too long. DiskFullError: it could not be
+            noted.
+    """
+
+    wire = Action("record-backup", "say that a backup has ended well", NOTHING)
+    needs = OnBroker(Right.ADMIN)
+    at_ms: int
+    place: str
+    bytes: int
+
+    def __post_init__(self) -> None:
+        if self.at_ms < 0 or self.bytes < 0:
+            raise InvalidArgumentError(f"at_ms is {self.at_ms}, bytes {self.bytes}; allowed: 0 or more")
+        if not 1 <= len(self.place) <= PLACE_CHARS_MAX:
+            raise InvalidArgumentError(f"place has {len(self.place)} characters; allowed: 1 to {PLACE_CHARS_MAX}")

@@ -185,6 +185,12 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
         "Messages due soon, or due before, that lie in damaged files.",
         damage["unreadable_messages"],
     )
+    if (backup := overview.get("backup")) is not None:
+        yield GaugeMetricFamily(
+            "tarry_last_backup_timestamp_seconds",
+            "Moment of the last backup that ended well; 0: there was none.",
+            (backup["at_ms"] or 0) / 1000,
+        )
     audit = overview["audit"]
     yield CounterMetricFamily("tarry_audit_lines", "Lines of the audit log since the process began.", audit["lines"])
     yield CounterMetricFamily("tarry_audit_lost_lines", "Lines that could not be written.", audit["lost"])

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.base.extras import missing_extra
+from tarry.log.objects.http_client import client_options
 from tarry.log.objects.s3_refusals import AskedStore, reason_of
 from tarry.log.objects.store import StoreRefusal
 
@@ -53,15 +54,7 @@ class S3Objects:
         self._threads = ThreadPoolExecutor(REQUESTS, thread_name_prefix="tarry-log-request")
         where = os.environ if options is None else {f"AWS_{name.upper()}": value for name, value in options.items()}
         self._asked = AskedStore.of(uri, where)
-        # obstore takes it from the environment only where it is given no options of its client.
-        allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
-        http = {"timeout": TIMEOUT, "default_headers": {"cache-control": "no-store"}, "allow_http": allow_http}
-        http |= client or {}
-        if self._asked.endpoint.startswith("http://") and not http["allow_http"]:
-            raise InvalidArgumentError(
-                f"the endpoint is {self._asked.endpoint}, without TLS; allowed: https://…, or AWS_ALLOW_HTTP=true in a "
-                "network that nobody else reads"
-            )
+        http = client_options(self._asked, TIMEOUT, client)
         made: Any = store.from_url  # typed by store; options are text here
         arguments = {"config": options or {}, "retry_config": {"max_retries": 0}}
         try:

@@ -23,6 +23,9 @@ GOOD, WARN, BAD, PLAIN = "good", "warn", "bad", "plain"
 TIGHT = 4
 """A disk is told to be filling when it has less than so many times what producers must leave."""
 
+BACKUP_OLD_MS = 26 * 3_600_000
+"""A backup is told to be old when the next of a daily one is overdue, as by the alert."""
+
 
 @dataclass(frozen=True, slots=True)
 class SystemPart:
@@ -165,12 +168,7 @@ def _damage(o: Overview) -> SystemPart:
 def _logs(o: Overview) -> SystemPart:
     logs = o.get("log")
     if logs is None:
-        meaning = "The logs are in this machine's data directory. If the machine is lost, what it had is lost with it."
-        to_do = (
-            "Make backups: the broker serves meanwhile.",
-            "To have another machine take over within seconds, put the logs into an object store (--log, --standby).",
-        )
-        return SystemPart("Backup and takeover", "one machine", PLAIN, meaning, to_do, ("tarry backup DIR",))
+        return _backup(o)
     figures = (
         ("Logs", str(logs["uri"])),
         ("Epoch", shown.number(logs["epoch"])),
@@ -189,6 +187,29 @@ def _logs(o: Overview) -> SystemPart:
         return SystemPart("Takeover", state, BAD, meaning, advice, ("tarry status",), figures)
     meaning = "It has taken over, and hands nothing out until the former owner's leases are over."
     return SystemPart("Takeover", state, WARN, meaning, ("Wait: it takes some seconds.",), figures=figures)
+
+
+def _backup(o: Overview) -> SystemPart:
+    name, commands = "Backup and takeover", ("tarry backup s3://BUCKET/PREFIX", "tarry backup DIR")
+    meaning = "The logs are in this machine's data directory. If the machine is lost, what it had is lost with it"
+    to_do: tuple[str, ...] = (
+        "Make backups from a timer: the broker serves meanwhile.",
+        "To have another machine take over within seconds, put the logs into an object store (--log, --standby).",
+    )
+    last = o.get("backup") or {}
+    at_ms = last.get("at_ms")
+    if at_ms is None:
+        return SystemPart(name, "one machine, no backup", PLAIN, f"{meaning}.", to_do, commands)
+    figures = (
+        ("Last backup", f"{shown.instant(at_ms)}, {shown.span(o['now_ms'] - at_ms)} ago"),
+        ("Its place", shown.visible(str(last["place"]))),
+        ("Its size", shown.size(last["bytes"])),
+    )
+    meaning += ", but for what its last backup has."
+    if o["now_ms"] - at_ms > BACKUP_OLD_MS:
+        to_do = ("Look why the timer made none since, if there should be one each day.", *to_do)
+        return SystemPart(name, "old backup", WARN, meaning, to_do, commands, figures)
+    return SystemPart(name, "backed up", GOOD, meaning, to_do[1:], figures=figures)
 
 
 def _ports(o: Overview) -> SystemPart:
