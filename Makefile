@@ -12,7 +12,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tools of `make lock`, `make audit` and `make sbom`, apart: what they need must not bear upon the tests.
 TOOLS := $(VENV)/tools
 TOOLS_STAMP := $(TOOLS)/.installed
-PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+# One worker more than the two cores that the parts are measured on: tests wait for a fifth of their time.
+PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # The newest Python we know, or the one that is given: make PYTHON=/path/to/python3.12 test
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \

@@ -48,6 +48,9 @@ FDS = "/proc/self/fd"
 HAS_FDS = Path(FDS).is_dir()
 MEMORY = Path("/dev/shm")
 MEMORY_FREE_BYTES_MIN = 8 << 30
+YOUNG_OBJECTS_MAX = 50_000
+"""New objects before a collection of garbage, instead of 700: a test makes thousands, nearly all of which last as long
+as it does."""
 
 # What is fsynced in a test is there after the kill of a process, in memory as on a disk; power is never cut here. In
 # memory it takes no time, and two workers do not wait for one disk.
@@ -85,6 +88,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 10)
         gc.enable()
 
 

@@ -43,6 +43,21 @@ def served(tmp_path: Path) -> Iterator[Served]:
     found.stop()
 
 
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One broker for all that a module has refused, since nothing of it is kept."""
+    found = Served(tmp_path_factory.mktemp("common") / "data", lease_ms=60_000)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def common_client(common: Served) -> Iterator[Client]:
+    """A client of ``common``."""
+    with Client(common.address) as found:
+        yield found
+
+
 @pytest.fixture
 def client(served: Served) -> Iterator[Client]:
     """A client of ``served``."""

@@ -102,10 +102,10 @@ def test_what_is_scheduled_arrives_whole(client: Client) -> None:
         ({"ttl": -1}, InvalidMessageError),
     ],
 )
-def test_what_is_not_allowed(arguments: dict[str, Any], kind: type[Exception], client: Client) -> None:
+def test_what_is_not_allowed(arguments: dict[str, Any], kind: type[Exception], common_client: Client) -> None:
     with pytest.raises(kind):
-        client.schedule(**{"topic": "t", "body": b"", **arguments})
-    assert client.pending() == []
+        common_client.schedule(**{"topic": "t", "body": b"", **arguments})
+    assert common_client.pending() == []
 
 
 def test_many_threads_share_batches_and_a_bad_message_harms_only_its_own_caller(client: Client) -> None:

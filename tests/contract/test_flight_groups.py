@@ -199,12 +199,12 @@ def test_a_group_that_is_not_there(call: str, client: Client) -> None:
         ("dead_letters", {"after": "1"}, "after is '1'"),
     ],
 )
-def test_what_is_not_allowed(call: str, arguments: dict[str, Any], problem: str, client: Client) -> None:
-    client.set_group("t", "g")
+def test_what_is_not_allowed(call: str, arguments: dict[str, Any], problem: str, common_client: Client) -> None:
+    common_client.set_group("t", "g")
     with pytest.raises(InvalidArgumentError) as refused:
-        getattr(client, call)(**{"topic": "t", "group": "g", **arguments})
+        getattr(common_client, call)(**{"topic": "t", "group": "g", **arguments})
     assert problem in str(refused.value)
-    assert client.group_info("t", "g").tries == 16
+    assert common_client.group_info("t", "g").tries == 16
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_what_is_not_allowed(call: str, arguments: dict[str, Any], problem: str,
         ("respawn", {"topic": "t", "group": "g", "per_second": "1"}, "per_second is '1'"),
     ],
 )
-def test_bad_commands(name: str, body: Any, problem: str, served: Any) -> None:
-    flight = fl.FlightClient(f"grpc://{served.address}")
+def test_bad_commands(name: str, body: Any, problem: str, common: Any) -> None:
+    flight = fl.FlightClient(f"grpc://{common.address}")
     with pytest.raises(fl.FlightServerError) as caught:
         list(flight.do_action(fl.Action(name, json.dumps(body).encode())))
     error = decode_error(caught.value.extra_info)

@@ -49,9 +49,9 @@ REFUSED: list[Callable[[], Operation[Any]]] = [
 
 
 @pytest.mark.parametrize("make", REFUSED)
-def test_clients_only_look(make: Callable[[], Operation[Any]], client: Client) -> None:
+def test_clients_only_look(make: Callable[[], Operation[Any]], common_client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match=r"tarry\.halves.*Tarry's own"):
-        client.call(make())
+        common_client.call(make())
 
 
 @pytest.mark.parametrize("column", [["orders", HALVES], [HALVES]])

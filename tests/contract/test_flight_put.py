@@ -88,15 +88,15 @@ BAD: dict[str, tuple[pa.RecordBatch, type[TarryError], str, int | None]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_refused_batch_names_the_problem_and_leaves_the_stream_usable(case: str, served: Any) -> None:
+def test_a_refused_batch_names_the_problem_and_leaves_the_stream_usable(case: str, common: Any) -> None:
     bad, kind, problem, row = BAD[case]
-    put = Put(served.address, bad.schema)
+    put = Put(common.address, bad.schema)
     for _ in range(2):
         error = put.send(bad)
         assert type(error) is kind
         assert problem in str(error)
         assert error.row == row
-    assert served.broker.pending() == []
+    assert common.broker.pending() == []
     put.writer.close()
 
 

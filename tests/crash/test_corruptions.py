@@ -6,6 +6,7 @@ made again.
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,12 +22,17 @@ from tarry.log.frame import LogKind
 from tarry.log.segment import Located, SegmentReader, list_segments, segment_path
 from tarry.message.schema import SCHEMA
 from tests.crash.tools import World, damage
+from tests.faults import FaultyFiles, fast_directory
 
 
-@pytest.fixture
-def built(fast_path: Path) -> Iterator[World]:
-    """A directory with three intake segments, two ready segments and a journal; a checkpoint, and a message after."""
-    w = World(fast_path / "data", settings={"horizon_ms": 1_000, "segment_bytes_max": 65_536})
+@pytest.fixture(scope="module")
+def pristine() -> Iterator[World]:
+    """A directory with three intake segments, two ready segments and a journal; a checkpoint, and a message after.
+
+    Beside it is a copy of it, as it was made.
+    """
+    directory = fast_directory()
+    w = World(directory / "data", settings={"horizon_ms": 1_000, "segment_bytes_max": 65_536})
     w.open()
     w.schedule("b", [0, 0, 0, 0, 0], body=15_000)
     w.b.step()
@@ -43,6 +49,18 @@ def built(fast_path: Path) -> Iterator[World]:
     assert len(frames(segment(w, "intake", -1))) == 3
     assert len(list_segments(w.directory / "intake")) == 3  # the first one, all of which has fired, was deleted
     assert len(list_segments(w.directory / "ready")) == 2
+    w.files = FaultyFiles()
+    shutil.copytree(w.directory, directory / "copy")
+    yield w
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def built(pristine: World) -> Iterator[World]:
+    """The directory and its ledger as they were made, for one test to damage."""
+    shutil.rmtree(pristine.directory)
+    shutil.copytree(pristine.directory.with_name("copy"), pristine.directory)
+    w = copy.deepcopy(pristine)
     yield w
     if w.broker is not None:
         w.broker.close()

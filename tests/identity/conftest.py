@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,20 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def known(tmp_path: Path) -> Iterator[Known]:
-    with Broker.open(Config(data=tmp_path / "data", pipeline="off", lease_ms=20_000)) as broker:
+    with opened(tmp_path / "data") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
+    """One broker for all that a module has refused, since nothing of it is kept."""
+    with opened(tmp_path_factory.mktemp("common") / "data") as found:
+        yield found
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[Known]:
+    with Broker.open(Config(data=directory, pipeline="off", lease_ms=20_000)) as broker:
         broker.set_identity("admin", ["admin"])
         admin = broker.add_credential("admin").secret
         broker.set_identity("billing", BILLING)

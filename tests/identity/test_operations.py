@@ -78,9 +78,9 @@ BY_HAND: dict[Any, Operation[Any]] = {
 
 
 @pytest.mark.parametrize("request_", requests(), ids=lambda made: type(made).__name__)
-def test_what_is_not_granted_is_refused_before_anything_is_done(known: Known, request_: Operation[Any]) -> None:
+def test_what_is_not_granted_is_refused_before_anything_is_done(common: Known, request_: Operation[Any]) -> None:
     with pytest.raises(ForbiddenError, match="billing has not the right"):
-        billing(known).call(request_)
+        billing(common).call(request_)
 
 
 def test_what_a_producer_and_a_consumer_may(known: Known) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,15 @@ from tarry.fronts.registry import ServerConfig
 MakeBroker = Callable[..., Broker]
 
 
+@contextmanager
+def opened(directory: Path, **settings: Any) -> Iterator[Broker]:
+    """A broker on a directory, which pushes."""
+    settings = {"push_private_addresses": "127.0.0.0/8", **settings}
+    config = ServerConfig(data=directory, pipeline="off", disk_free_bytes_min=0, **settings)
+    with Broker.open(config) as broker, PushFront.start(broker):
+        yield broker
+
+
 @pytest.fixture
 def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
     """Opens a broker on one directory, which pushes; the one before is closed."""
@@ -23,11 +32,7 @@ def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
 
         def make(**settings: Any) -> Broker:
             last.close()
-            settings = {"push_private_addresses": "127.0.0.0/8", **settings}
-            config = ServerConfig(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=0, **settings)
-            broker = last.enter_context(Broker.open(config))
-            last.enter_context(PushFront.start(broker))
-            return broker
+            return last.enter_context(opened(tmp_path / "data", **settings))
 
         yield make
 
@@ -35,3 +40,10 @@ def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
 @pytest.fixture
 def broker(make_broker: MakeBroker) -> Broker:
     return make_broker()
+
+
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One that pushes for all that a module has refused, since nothing of it is kept."""
+    with opened(tmp_path_factory.mktemp("common")) as broker:
+        yield broker

@@ -305,12 +305,12 @@ def test_what_comes_after_a_change_is_pushed_as_changed(broker: Broker, monkeypa
         ("topic", "bad topic"),
     ],
 )
-def test_what_is_not_allowed(broker: Broker, field: str, value: object) -> None:
+def test_what_is_not_allowed(common: Broker, field: str, value: object) -> None:
     good = {"topic": "t", "url": "https://example.com/hook", "secrets": [SECRET]}
     with pytest.raises(InvalidArgumentError, match="allowed") as refusal:
-        broker.set_push("s", **{**good, field: value})  # type: ignore[arg-type]
+        common.set_push("s", **{**good, field: value})  # type: ignore[arg-type]
     assert "pw" not in str(refusal.value) and SECRET not in str(refusal.value)
-    assert broker.push_subscriptions() == []
+    assert common.push_subscriptions() == []
 
 
 def test_names_groups_and_what_cannot_change(broker: Broker) -> None:

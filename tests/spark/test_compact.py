@@ -120,11 +120,17 @@ def test_a_round_that_fails_is_said_and_the_next_one_works(intake: FakeIntake) -
     assert stored(intake.store_uri) == expected(0, 3000)
 
 
-@pytest.mark.parametrize("runner", ["tasks", "here"])
-def test_a_damaged_file_keeps_its_work_alone(
-    runner: str, request: pytest.FixtureRequest, intake: FakeIntake, caplog: pytest.LogCaptureFixture
+def test_a_damaged_file_keeps_its_work_alone(intake: FakeIntake, caplog: pytest.LogCaptureFixture) -> None:
+    check_a_damaged_file_keeps_its_work_alone(in_process, intake, caplog)
+
+
+def test_a_damaged_file_keeps_its_work_alone_in_tasks(
+    spark: SparkSession, intake: FakeIntake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = on_spark(request.getfixturevalue("spark")) if runner == "tasks" else in_process
+    check_a_damaged_file_keeps_its_work_alone(on_spark(spark), intake, caplog)
+
+
+def check_a_damaged_file_keeps_its_work_alone(run: Any, intake: FakeIntake, caplog: pytest.LogCaptureFixture) -> None:
     store = fill(intake.store_uri, 4)
     far = fill_far(store, 4)
     all_rows = stored(intake.store_uri)

@@ -24,6 +24,20 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
+    """One broker for all that is refused, since nothing of it is kept, and its address."""
+    config = Config(data=tmp_path_factory.mktemp("common") / "data", pipeline="off", disk_free_bytes_min=0)
+    with Broker.open(config) as broker, FlightFront.start(broker, "127.0.0.1:0") as front:
+        yield broker, front.address
+
+
+@pytest.fixture
+def common(served: tuple[Broker, str], monkeypatch: pytest.MonkeyPatch) -> Broker:
+    monkeypatch.setenv("TARRY_ENDPOINT", served[1])
+    return served[0]
+
+
 def send(capsys: Captured, *arguments: str) -> dict[str, object]:
     [sent] = data_of(capsys, "send", "orders", *arguments)
     return dict(sent)
@@ -177,12 +191,12 @@ def test_a_level_is_the_broker_s(broker: Broker, capsys: Captured) -> None:
         (["-p", "tarry.late=drop"], "reserved"),
     ],
 )
-def test_what_send_refuses(arguments: list[str], problem: str, broker: Broker, capsys: Captured) -> None:
+def test_what_send_refuses(arguments: list[str], problem: str, common: Broker, capsys: Captured) -> None:
     code, text = error_of(capsys, "send", "orders", "x", *arguments)
     assert code == ExitCode.USAGE
     assert problem in text
     assert "row 0" not in text
-    assert broker.pending() == []
+    assert common.pending() == []
 
 
 @pytest.mark.parametrize(
@@ -204,7 +218,7 @@ def test_what_send_refuses(arguments: list[str], problem: str, broker: Broker, c
         (["find-key", "t t", "k"], "'t t' is not a topic name"),
     ],
 )
-def test_wrong_usage(arguments: list[str], problem: str, broker: Broker, capsys: Captured) -> None:
+def test_wrong_usage(arguments: list[str], problem: str, common: Broker, capsys: Captured) -> None:
     code, text = error_of(capsys, *arguments)
     assert code == ExitCode.USAGE
     assert problem in text

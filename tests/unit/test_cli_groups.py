@@ -27,6 +27,20 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, str]]:
+    """One broker for all that is refused, since nothing of it is kept, and its address."""
+    config = Config(data=tmp_path_factory.mktemp("common") / "data", pipeline="off", disk_free_bytes_min=0)
+    with Broker.open(config) as broker, FlightFront.start(broker, "127.0.0.1:0") as front:
+        yield broker, front.address
+
+
+@pytest.fixture
+def common(served: tuple[Broker, str], monkeypatch: pytest.MonkeyPatch) -> Broker:
+    monkeypatch.setenv("TARRY_ENDPOINT", served[1])
+    return served[0]
+
+
 def make_dead(broker: Broker, bodies: list[bytes]) -> None:
     """Let group g of topic t fail on messages, with one try each."""
     broker.set_group("t", "g", tries=1)
@@ -182,8 +196,8 @@ def test_dead_letters(broker: Broker, capsys: Captured, monkeypatch: pytest.Monk
         (["receive", "t", "--broadcast", "a@b"], "'@'"),
     ],
 )
-def test_wrong_usage(arguments: list[str], problem: str, broker: Broker, capsys: Captured) -> None:
-    broker.set_group("t", "g")
+def test_wrong_usage(arguments: list[str], problem: str, common: Broker, capsys: Captured) -> None:
+    common.set_group("t", "g")
     code, text = error_of(capsys, *arguments)
     assert code == ExitCode.USAGE
     assert problem in text

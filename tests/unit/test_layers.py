@@ -139,6 +139,16 @@ def clock_readings(nodes: Sequence[ast.AST]) -> Iterator[str]:
                     yield f"{node.lineno}: from time import {alias.name}"
 
 
+def functions(body: Sequence[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Those of a module and of its classes, each with those inside of it, whatever statement they are in."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        else:
+            for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+                yield from functions(getattr(node, field, ()))
+
+
 def module_state(tree: ast.Module, nodes: Sequence[ast.AST]) -> frozenset[str]:
     values = {
         target.id: node.value
@@ -152,7 +162,9 @@ def module_state(tree: ast.Module, nodes: Sequence[ast.AST]) -> frozenset[str]:
         for name, value in values.items()
         if isinstance(value, ast.Call) and ast.unparse(value.func).split("[")[0].split(".")[-1] in MADE_TO_CHANGE
     }
-    inside = (node for function in nodes if isinstance(function, ast.FunctionDef) for node in ast.walk(function))
+    if not values:
+        return frozenset()
+    inside = (node for function in functions(tree.body) for node in ast.walk(function))
     for node in inside:
         match node:
             case ast.Global(names=names):

@@ -58,6 +58,8 @@ class FileColumns:
 
     @classmethod
     def _of(cls, actions: pa.Table) -> FileColumns:
+        if not actions.num_rows:  # of cancellations there are mostly none
+            return no_files()
         due_min = _bound(actions, "min.due_ms", _LOWEST)
         order = np.lexsort((_bound(actions, "min.seq", _LOWEST), due_min))
         actions = actions.take(pa.array(order))
