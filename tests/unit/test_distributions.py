@@ -27,7 +27,8 @@ PROJECTS: dict[str, dict[str, Any]] = {
 SOURCES = ROOT / "src" / "tarry"
 OF_EXTRAS = (
     *("bridge", "celery", "django", "spark", "outbound", "fronts/http", "fronts/rocketmq", "log/objects"),
-    *("cli/bridge", "identity/jwt", "worker/middleware.py", "broker/traces/otlp.py", "pytest_plugin.py"),
+    *("cli/bridge", "identity/jwt", "worker/middleware.py", "broker/traces/answers.py", "broker/traces/otlp.py"),
+    *("backup/bucket.py", "pytest_plugin.py"),
 )
 """Beginnings of the paths of modules that only work with an extra."""
 CLIENT_HOOK = runpy.run_path(str(ROOT / "packages/client/hatch_build.py"))

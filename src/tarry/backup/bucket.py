@@ -36,7 +36,7 @@ _DELETED_AT_ONCE = 1000
 
 
 class Names(NamedTuple):
-    """What is at one level below a place: objects, and directories."""
+    """One level below a place: its objects and its directories."""
 
     objects: Sequence[str]
     directories: Sequence[str]

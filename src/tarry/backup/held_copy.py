@@ -1,4 +1,4 @@
-"""Copies of what a broker holds: a lease on its files, extended while they are copied, and the copy itself."""
+"""Copies of a broker's held files, whose hold is extended meanwhile."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def over(held: HeldFiles) -> NotFoundError:
 
 
 def copy_held(held: HeldFiles, broker: Calls, directory: Path, pace: Pace) -> dict[str, FileMark]:
-    """Copy all that is held to ``directory``, by hard links where that can be, and the store where it is local.
+    """Copy all that is held to ``directory``, and the store where it is local.
+
+    By hard links where that can be.
 
     Raises:
         NotFoundError: the files are held no longer; or the store's version is not there any more. OSError: there is no

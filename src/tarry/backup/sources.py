@@ -1,4 +1,4 @@
-"""Where a backup is read from: a directory, or object storage."""
+"""Backups that are read: in a directory, or in object storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarry.log.file_engine import BACKUP_FILE
 from tarry.store.place import local_path
 
 FILES = "files-"
-"""How the name of a directory begins that has the files of a backup, in object storage."""
+"""Beginning of the name of a directory with the files of a backup, in object storage."""
 
 
 class BackupSource(Protocol):
@@ -44,7 +44,11 @@ class BackupSource(Protocol):
 
 
 def source_of(place: Path | str) -> BackupSource:
-    """Return the backup at a path or URI; nothing is read yet. Raises InvalidArgumentError: a scheme that is none."""
+    """Return the backup at a path or URI; nothing is read yet.
+
+    Raises:
+        InvalidArgumentError: a scheme that is none.
+    """
     path = place if isinstance(place, Path) else local_path(place)
     return DirectoryBackup(path) if path is not None else ObjectBackup(Bucket(str(place)))
 

@@ -1,7 +1,8 @@
-"""The last backup that ended well: when, where and how large. Told by whoever made it, and known after a restart.
+"""The last backup that ended well: its time, place and size.
 
-Kept in ``last-backup.json`` (format: ``docs/formats.md``). A broker serves without it: one that is lost or damaged
-means that none is known. Backups do not have it, since a restored broker has none of its own.
+Whoever made it tells of it, and it is known after a restart. It is kept in ``last-backup.json`` (format:
+``docs/formats.md``). A broker serves without it: one that is lost or damaged means that none is known. Backups do not
+have it, since a restored broker has none of its own.
 """
 
 from __future__ import annotations

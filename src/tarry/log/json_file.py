@@ -89,7 +89,11 @@ def read_json(path: Path, versions: Sequence[int], *, bare: Sequence[int] = ()) 
 
 
 def parse_json(text: str | bytes, name: str, versions: Sequence[int], *, bare: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the fields of a file with this content, at ``name``. Raises CorruptError, as :func:`read_json` does."""
+    """Return the fields of a file with this content, at ``name``.
+
+    Raises:
+        CorruptError: as of :func:`read_json`.
+    """
     try:
         content = json.loads(text)
         if "crc" not in content and content.get("version") in bare:

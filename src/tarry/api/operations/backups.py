@@ -56,10 +56,11 @@ class EndBackup(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class RecordBackup(Operation[None]):
-    """Say that a backup has ended well: the status and the metrics tell of the last one, also after a restart.
+    """Say that a backup has ended well.
 
+    The status and the metrics tell of the last one, also after a restart; one that is older changes nothing.
     ``at_ms`` is its moment (:attr:`tarry.api.backups.HeldFiles.at_ms`), ``place`` where it is, for people, ``bytes``
-    the size of its files. One that is older than the last changes nothing.
+    the size of its files.
 
     Raises:
         InvalidArgumentError: a number is below 0, or ``place`` is empty or too long. DiskFullError: it could not be

@@ -1,4 +1,4 @@
-"""What the HTTP client of ``obstore`` is told: time-outs, and whether a connection without TLS is allowed."""
+"""Options of the HTTP client of ``obstore``: time-outs, and whether TLS may be left out."""
 
 from __future__ import annotations
 
