@@ -22,6 +22,12 @@ pytestmark = [
 
 HOSTILE = """"><script>document.title='hit'</script><img src=x onerror="document.title='hit'">"""
 TURNED = "abc\u202etxt.exe"
+CRAMPED = """[
+    ...[...document.querySelectorAll('.flush .list td:not(.pick)')].filter(e => e.offsetParent
+        && e.getBoundingClientRect().left - e.closest('.flush').getBoundingClientRect().left < 8),
+    ...[...document.querySelectorAll('.list td.num:not([data-label])')].filter(e => e.offsetParent),
+].map(e => e.outerHTML.slice(0, 80))"""
+"""Cells of lists that begin at the edge of their card, and figures that do not say of what."""
 PAGES = (
     *("/", "/console/topics", "/console/topic?topic=orders", "/console/group?topic=orders&group=g"),
     *("/console/pending", "/console/series", "/console/dead", "/console/dead?topic=orders&group=g"),
@@ -67,6 +73,7 @@ def test_every_page_on_a_phone_and_in_the_dark(visit: Visit) -> None:
             ".filter(e => !e.labels.length && !e.ariaLabel).length"
         )
         assert unnamed == 0, path
+        assert page.evaluate(CRAMPED) == [], path
     page.click("#menu")
     expect(page.locator("#nav")).to_be_visible()
 

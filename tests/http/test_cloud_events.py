@@ -146,7 +146,12 @@ GOOD = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"
         ({"ce-tarrydu": "1h"}, "allowed: tarrydue, tarrydelay, tarrykey"),
         ({"ce-tarrydue": DUE, "x-tarry-due": DUE}, "tarrydue and due are both given"),
         ({"ce-tarrydue": DUE, "x-tarry-delay": "1h"}, "allowed: one of them"),
-        ({"ce-tarrydue": "2050-01-01T00:00:00"}, "ISO 8601 with an offset"),
+        (
+            {"ce-tarrydue": "2050-01-01T00:00:00"},
+            "tarrydue: due is '2050-01-01T00:00:00'; allowed: ISO",
+        ),
+        ({"ce-tarrydelay": "soon"}, "tarrydelay: not a duration"),
+        ({"ce-tarrydue": DUE, "ce-tarrydelay": "1h"}, "tarrydue and tarrydelay are both given"),
         ({"x-tarry-repeat": '{"every": "1h"}'}, "allowed: without repeat"),
         ({"content-type": "application/cloudevents+avro"}, "allowed: application/cloudevents+json"),
     ],

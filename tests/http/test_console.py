@@ -103,6 +103,14 @@ def place(broker: TestBroker, **asked: Any) -> str:
 
 
 @pytest.mark.asyncio
+async def test_what_one_types_for_the_console_leads_to_the_overview(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        for path in ("/console", "/console/"):
+            answer = await console.http.get(path)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+@pytest.mark.asyncio
 async def test_every_page_of_an_empty_and_of_a_busy_broker(tmp_path: Path) -> None:
     async with opened(tmp_path) as console:
         empty = {path: await console.page(path) for path in app_module.SHOWN if path.count("/") < 3 and not _asks(path)}

@@ -272,7 +272,7 @@ def test_rates_and_lateness_are_of_the_interval(tmp_path: Path) -> None:
     text = shown(frame(now, before))
     assert "up 1d 1h" in text
     assert "accepted 100/s  due 1.5/s  handed out 1.5/s  pending 1,234  ready 5" in text
-    assert "late into the queue 1/9 ms  to who waits 1/9 ms" in text
+    assert "late into the queue 1/9 ms  to waiting consumers 1/9 ms" in text
     assert re.search(r"^a +1,234 +in 1m 5s +5 +100 +1.5 +1/9 ms$", text, re.MULTILINE)
     assert re.search(r"^g \(paused\) +a +5 +2 +1 +7 +1h$", text, re.MULTILINE)
     assert "and 2 more topics" in text

@@ -13,7 +13,7 @@ import typer.main
 
 from tarry.cli import plugins
 from tarry.cli.exits import ExitCode
-from tarry.cli.main import command, run
+from tarry.cli.main import COMMANDS, command, run
 
 HERE = "tests.unit.test_cli_plugins"
 several = typer.Typer()
@@ -116,3 +116,12 @@ def test_the_help_of_ours_imports_nothing_slow(name: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, name, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_lines_of_help_are_broken_by_the_terminal_alone() -> None:
+    def paragraphs(found: Any) -> list[str]:
+        below = [found.get_command(None, name) for name in getattr(found, "list_commands", lambda _: [])(None)]
+        return (found.help or "").split("\n\n") + [each for one in below if one for each in paragraphs(one)]
+
+    ours = [each for name in COMMANDS for each in paragraphs(command().get_command(None, name))]
+    assert [each for each in ours if "\n" in each and not each.startswith("\b")] == []

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tarry.cli.main import command
+from tarry.fronts.http.console import system
 from tarry.fronts.http.console.system import BAD, GOOD, PLAIN, WARN, SystemPart, parts
 from tarry.testing import open_broker
 
@@ -19,6 +24,37 @@ def overview(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def part(overview: dict[str, Any], name: str, **changed: Any) -> SystemPart:
     [found] = [each for each in parts({**overview, **changed}) if name in each.name]
     return found
+
+
+TEMPLATES = [each.read_text() for each in (Path(system.__file__).parent / "templates").iterdir()]
+NAMED = re.findall(r"\btarry(?: [a-z][a-z-]+)+", "\n".join(TEMPLATES))
+
+
+@pytest.mark.parametrize("named", sorted({*NAMED}))
+def test_a_page_names_commands_that_there_are(named: str) -> None:
+    found: Any = command()
+    for word in named.split()[1:]:
+        if not hasattr(found, "get_command"):
+            break  # the text goes on
+        found = found.get_command(None, word)
+        assert found is not None, named
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"), [("Backup", {}), ("Damage", {"damage": {"places": ["a"], "unreadable_messages": 1}})]
+)
+def test_what_is_to_be_typed_is_taken(overview: dict[str, Any], name: str, changed: Any) -> None:
+    for typed in part(overview, name, **changed).commands:
+        words = shlex.split(typed)[1:]
+        found: Any = command()
+        while hasattr(found, "get_command"):
+            found = found.get_command(None, words.pop(0))
+        found.make_context("tarry", words)  # it raises for what the command does not take
+
+
+def test_a_command_stands_behind_what_it_is_for(overview: dict[str, Any]) -> None:
+    found = part(overview, "Backup")
+    assert found.commands[-1] == "tarry backup DIR" and found.to_do[-1].startswith("Make backups")
 
 
 LOG = {"uri": "s3://bucket/log", "epoch": 3, "answered_before_ms": 200}

@@ -174,7 +174,7 @@ def test_a_rule_is_taken_in_every_spelling(value: Any, repeat: Repeat) -> None:
         ({"cron": "0 0 30 2 *"}, ["0 0 30 2 *", "Bad day-of-month"]),
         ({"cron": "* * */20 * 1L"}, ["it never fires"]),
         ("", ["not JSON"]),
-        ("every 1m", ["'every 1m' is not JSON"]),
+        ("every 1m", ["'every 1m' is not JSON, at character 1; allowed: "]),
         ('{"every":"1m"', ["not JSON"]),
         ('{"every":"1m"} x', ["not JSON"]),
         ('["every"]', ["no JSON object"]),

@@ -53,6 +53,8 @@ def test_a_span_for_each_continues_what_the_producer_began(tarry_broker: TestBro
         "CONSUMER",
         "0000000000000000",
     )
+    named = ("messaging.operation.name", "messaging.destination.name", "messaging.consumer.group.name")
+    assert [good.attributes[each] for each in named] == ["process", "orders", "billing"]
     [producer] = [each.context for each in good.links] if link else [good.parent]
     before = parse_traceparent(PARENT)
     assert before is not None

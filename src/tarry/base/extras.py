@@ -29,6 +29,11 @@ def needs_native(what: str, address: str) -> NativeOnlyError:
     )
 
 
+def needs_arrow(what: str) -> NativeOnlyError:
+    """Return the error that the answer to ``what`` is Arrow's, which a client without pyarrow cannot read."""
+    return NativeOnlyError(f"the answer to {what} is Arrow's, and pyarrow is not installed; allowed: {install(NATIVE)}")
+
+
 def native_missing(address: object, error: ImportError) -> NativeOnlyError:
     """Return the error: an address is of the native link, which needs what is not installed."""
     return NativeOnlyError(

@@ -103,7 +103,7 @@ def _totals(now: Figures, before: Figures | None) -> Text:
     return Text("  ".join([*rates, counts, *late]))
 
 
-_LATENESS = {"late into the queue": ("queued",), "to who waits": ("delivered",)}
+_LATENESS = {"late into the queue": ("queued",), "to waiting consumers": ("delivered",)}
 
 
 def late_text(now: Figures, before: Figures | None, *path: str) -> str:

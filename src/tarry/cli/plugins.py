@@ -93,7 +93,21 @@ def _command(name: str, loaded: Any, **settings: Any) -> Any:
         app.command(name, **settings)(loaded)
     command = typer.main.get_command(app)
     command.name = name
+    _unwrap(command)
     return command
+
+
+def _unwrap(command: Any) -> None:
+    """Join the lines of a help's paragraphs.
+
+    Typer does that with the first one alone; the lines of others would be broken twice. Those that begin with a
+    backspace stay as they are, as Click has it.
+    """
+    if command.help:
+        parts = command.help.split("\n\n")
+        command.help = "\n\n".join(each if each.startswith("\b") else " ".join(each.split()) for each in parts)
+    for each in getattr(command, "commands", {}).values():
+        _unwrap(each)
 
 
 def _absent(name: str, reason: str) -> Any:

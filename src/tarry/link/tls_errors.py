@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import ssl
+from typing import Protocol
 
-from tarry.link.address import BrokerAddress
+from tarry.link.tls import ClientTls
 
 _EXPIRED, _NOT_YET = 10, 9
 _NOT_TRUSTED = (2, 18, 19, 20, 21)
@@ -19,7 +20,26 @@ _ENDED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFErro
 """Errors of a connection that the other side has closed."""
 
 
-def said(error: Exception | None, where: BrokerAddress) -> str:
+class Where(Protocol):
+    """A broker's address, as :class:`tarry.link.address.BrokerAddress` is one."""
+
+    @property
+    def text(self) -> str:
+        """The address for people."""
+        ...
+
+    @property
+    def tls(self) -> ClientTls | None:
+        """None: without TLS."""
+        ...
+
+    @property
+    def server_name(self) -> str:
+        """The name that the broker's certificate must have."""
+        ...
+
+
+def said(error: Exception | None, where: Where) -> str:
     """Say why there is no connection.
 
     ``error``: of connecting, or of an end before the broker's greeting.
@@ -42,6 +62,11 @@ def is_final(error: BaseException | None) -> bool:
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
 
 
+def is_without_tls(error: BaseException | None) -> bool:
+    """Return whether an error of a handshake says that the other side does not speak TLS."""
+    return isinstance(error, ssl.SSLError) and error.reason in _NO_TLS
+
+
 def _of_the_system(error: Exception | None) -> str:
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0:  # asyncio has another text for it
@@ -49,7 +74,7 @@ def _of_the_system(error: Exception | None) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def _unverified(error: ssl.SSLCertVerificationError, where: BrokerAddress) -> str:
+def _unverified(error: ssl.SSLCertVerificationError, where: Where) -> str:
     code, tls = error.verify_code, where.tls
     if code == _EXPIRED:
         return "the broker's certificate has expired; allowed: one that has not (setting tls_certificate)"
@@ -70,9 +95,9 @@ def _unverified(error: ssl.SSLCertVerificationError, where: BrokerAddress) -> st
     return f"the broker's certificate is refused ({error.verify_message}); allowed: a valid one"
 
 
-def _failed(error: ssl.SSLError, where: BrokerAddress) -> str:
+def _failed(error: ssl.SSLError, where: Where) -> str:
     reason = error.reason or ""
-    if reason in _NO_TLS:
+    if is_without_tls(error):
         return f"the port does not speak TLS; allowed: {where.text.removeprefix('tls://')}, or a port that has TLS"
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return f"the connection ended before the broker's greeting{_perhaps(where)}"
@@ -83,11 +108,11 @@ def _failed(error: ssl.SSLError, where: BrokerAddress) -> str:
     return f"TLS failed ({reason.lower().replace('_', ' ') or 'no reason is known'}); allowed: a broker's port in TLS"
 
 
-def _perhaps(where: BrokerAddress) -> str:
+def _perhaps(where: Where) -> str:
     return f", as with a broker that asks for certificates (tls_client_ca): {_certificate(where)}"
 
 
-def _certificate(where: BrokerAddress) -> str:
+def _certificate(where: Where) -> str:
     tls = where.tls
     if tls is None or tls.certificate is None:
         return (

@@ -168,7 +168,8 @@ def _object(text: str) -> dict[str, Any]:
     try:
         fields = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
-        raise InvalidArgumentError(f"repeat {short(text)} is not JSON ({short(error)}); allowed: {_ALLOWED}") from error
+        where = f", at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InvalidArgumentError(f"repeat {short(text)} is not JSON{where}; allowed: {_ALLOWED}") from error
     if not isinstance(fields, dict):
         raise InvalidArgumentError(f"repeat {short(text)} is no JSON object; allowed: {_ALLOWED}")
     return fields

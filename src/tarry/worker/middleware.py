@@ -72,8 +72,10 @@ class Traces:
             of = {"context": self._nothing, "links": [self._trace.Link(producer)] if producer.is_valid else []}
         attributes = {
             "messaging.system": "tarry",
+            "messaging.operation.name": "process",
             "messaging.operation.type": "process",
             "messaging.destination.name": message.topic,
+            "messaging.consumer.group.name": message.group,
             "messaging.message.id": message.id,
             "messaging.message.body.size": len(message.body),
             "tarry.attempt": message.attempt,

@@ -34,7 +34,7 @@ class HttpAddress:
 
 def is_http(address: object) -> TypeGuard[str]:
     """Return whether an address says that it is of HTTP."""
-    return isinstance(address, str) and address.strip().startswith((HTTP, HTTPS))
+    return isinstance(address, str) and address.strip().lower().startswith((HTTP, HTTPS))
 
 
 def http_addresses(text: str) -> tuple[HttpAddress, ...]:
@@ -47,8 +47,8 @@ def http_addresses(text: str) -> tuple[HttpAddress, ...]:
 
 
 def _address(text: str) -> HttpAddress:
-    is_tls = text.startswith(HTTPS)
-    place = text.removeprefix(HTTPS if is_tls else HTTP).removesuffix("/")
+    is_tls = text.lower().startswith(HTTPS)
+    place = text[len(HTTPS if is_tls else HTTP) :].removesuffix("/")
     try:
         if not is_http(text):
             raise InvalidArgumentError(text)

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from tarry.base.back_off import BackOff
-from tarry.base.errors import ClosedError, TarryError
+from tarry.base.errors import ClosedError, TarryError, UnavailableError
 from tarry.base.extras import needs_native
 from tarry.client.consume_options import CheckedConsumeOptions
 from tarry.client.delivery import Delivery, reason_of
 from tarry.client.http.received import HttpBatch, Works
 from tarry.client.http.settling import HttpSettler
+from tarry.client.outages import Outage, outage_of
 from tarry.client.stream_op import StreamOp
 from tarry.client.way import WORK_S, handle_each
 
 if TYPE_CHECKING:
     from tarry.client.delivery_batch import DeliveryBatch
-
-log = logging.getLogger(__name__)
 
 FIRST, MOST = 4, 256
 """Messages of the first receive, and of the largest."""
@@ -41,9 +40,20 @@ class HttpConsumer:
     """A :class:`tarry.client.way.Consumes`. Several threads may iterate; each message goes to one of them."""
 
     def __init__(
-        self, fetch: Fetch, lease_ms: Callable[[], int], settler: HttpSettler, options: CheckedConsumeOptions
+        self,
+        fetch: Fetch,
+        lease_ms: Callable[[], int],
+        settler: HttpSettler,
+        options: CheckedConsumeOptions,
+        address: str,
+        name: str,
     ) -> None:
-        """``lease_ms``: asks for the lease of what was received, in milliseconds."""
+        """``lease_ms``: asks for the lease of what was received, in milliseconds.
+
+        ``address``, ``name``: the broker's and the consumer's, in the log.
+        """
+        self._outage, self._name = outage_of(address), name
+        self._own_trouble = Outage(address, meanwhile="asking again until it does", over="serves it again")
         self._fetch, self._lease_ms, self._settler, self._options = fetch, lease_ms, settler, options
         self._fetching = threading.Lock()
         self._lock = threading.Lock()
@@ -56,6 +66,8 @@ class HttpConsumer:
         self._extended_s = 0.0
         self._size, self._began_s = FIRST, 0.0
         self._is_closed = False
+        # Whom nobody knows any more: what it held is ready again at once, and not when its leases end.
+        weakref.finalize(self, settler.abandon, self._held)
 
     def __iter__(self) -> Iterator[Delivery]:
         """Messages, for ever; or until none came for ``timeout`` seconds, or :meth:`close`.
@@ -120,7 +132,7 @@ class HttpConsumer:
         """Extend the leases, at a third of them. Called by the settler's thread."""
         with self._lock:
             now_s = time.monotonic()
-            self._held = [batch for batch in self._held if batch.take(None, settle=False)]
+            self._held[:] = [batch for batch in self._held if batch.take(None, settle=False)]
             if self._is_closed or now_s < self._extended_s + self._kept_ms / 3000:
                 return
             kept = [batch for batch in self._held if now_s < batch.until_s]
@@ -136,7 +148,8 @@ class HttpConsumer:
             if self._is_closed:
                 return
             self._is_closed = True
-            held, self._held = self._held, []
+            held = self._held[:]
+            self._held.clear()
         self._give_back()
         for batch in held:
             if reason:
@@ -184,8 +197,12 @@ class HttpConsumer:
             except TarryError as error:
                 if not error.retryable or (end_s is not None and time.monotonic() >= end_s):
                     raise
+                outage = self._outage if isinstance(error, UnavailableError) else self._own_trouble
+                outage.begin(error, self._name)
                 time.sleep(back_off.fail())
                 continue
+            self._outage.end()
+            self._own_trouble.end()
             if len(batch):
                 self._take(batch)
                 return True

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import urllib3
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError, SSLError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError
 
 from tarry.base.errors import (
     ClosedError,
@@ -27,6 +27,7 @@ from tarry.base.errors import (
 )
 from tarry.client.forks import Birthplace
 from tarry.client.http.address import HttpAddress
+from tarry.client.http.reasons import is_unsent, reason_of
 from tarry.link.credentials import AdminTokenNotice, look_for_token
 from tarry.link.tls import ClientTls
 
@@ -39,6 +40,10 @@ TIMEOUT_S_MIN = 0.001
 JSON = "application/json"
 _NO_CONDITION = 412
 """Status of an answer with a receipt: the condition of a message did not hold."""
+_NO_TOKEN = (
+    "this broker asks who calls, and no token was shown; allowed: TARRY_TOKEN, TARRY_TOKEN_FILE, an entry of the "
+    "broker's address in ~/.config/tarry/credentials.toml, or the argument token of Client"
+)
 _NOTHING_SENT = (ConnectTimeoutError, NewConnectionError, NameResolutionError)
 
 
@@ -133,6 +138,16 @@ class Exchange:
             TarryError: what the broker refuses it with. UnavailableError: there is no answer.
         """
         self.check_open()
+        shown = self._found
+        try:
+            return self._ask(asked, wait_s, in_doubt)
+        except UnauthenticatedError:
+            # It was refused, so it may be sent again: with the token that has taken the place of the one shown.
+            if self._given is not None or self._look(self._addresses[self._last]) in (None, shown):
+                raise
+            return self._ask(asked, wait_s, in_doubt)
+
+    def _ask(self, asked: Asked, wait_s: float, in_doubt: str) -> Answered:
         first, whys = self._last, []
         for turn in range(len(self._addresses)):
             at = (first + turn) % len(self._addresses)
@@ -140,9 +155,10 @@ class Exchange:
             try:
                 response = self._sent(address, asked, wait_s)
             except (HTTPError, OSError) as error:
-                if not _is_unsent(error):
-                    raise UnavailableError(f"no answer from the broker at {address.text}: {error}{in_doubt}") from error
-                whys.append(f"no answer from the broker at {address.text}: {_said(error)}")
+                why = f"no answer from the broker at {address.text}: {reason_of(error, address, self._tls)}"
+                if not (isinstance(error, _NOTHING_SENT) or is_unsent(error)):
+                    raise UnavailableError(f"{why}{in_doubt}") from error
+                whys.append(why)
                 continue
             self._last = at
             if 200 <= response.status < 300 or response.status == _NO_CONDITION:
@@ -165,9 +181,12 @@ class Exchange:
     def _refuse(self, status: int, body: bytes, in_doubt: str) -> NoReturn:
         error = _error_of(status, body, in_doubt)
         if isinstance(error, UnauthenticatedError):
+            if self._given is None and self._found is None:
+                error = UnauthenticatedError(_NO_TOKEN)
             self._has_looked = False  # a token that was exchanged is taken up
-        if isinstance(error, OwnershipLostError):
-            # As on the native link: to a client it is a lost connection, and another address is the owner's.
+        if isinstance(error, OwnershipLostError | ClosedError):
+            # As on the native link: to a client it is a lost connection, and another address is the owner's. It is not
+            # the client that is closed.
             error = UnavailableError(f"{error}{in_doubt}")
         if isinstance(error, UnavailableError):
             self._last = (self._last + 1) % len(self._addresses)
@@ -200,12 +219,16 @@ class Exchange:
     def _token(self, address: HttpAddress) -> str | None:
         if self._given is not None:
             return self._given
-        if not self._has_looked:
-            found = look_for_token(",".join(each.place for each in self._addresses))
-            if found is not None and found.admin_path is not None:
-                self._notice(address.place, found.admin_path)
-            self._found = None if found is None else found.text
-            self._has_looked = True
+        return self._found if self._has_looked else self._look(address)
+
+    def _look(self, address: HttpAddress) -> str | None:
+        found = look_for_token(",".join(each.place for each in self._addresses))
+        if found is not None and found.admin_path is not None:
+            self._notice(address.place, found.admin_path)
+        if found is not None:
+            _check_token(found.text)
+        self._found = None if found is None else found.text
+        self._has_looked = True
         return self._found
 
     def close(self) -> None:
@@ -224,15 +247,6 @@ def _check_token(token: object) -> None:
     for at, character in enumerate(token.strip()):
         if not character.isprintable() or ord(character) > 0xFF:  # what a header cannot have
             raise InvalidArgumentError(f"token has {character!r} at {at}; allowed: printable characters of Latin-1")
-
-
-def _is_unsent(error: BaseException) -> bool:
-    """Return whether no request has left: there was no connection."""
-    return isinstance(error, _NOTHING_SENT) or (isinstance(error, SSLError) and "certificate" in str(error).lower())
-
-
-def _said(error: BaseException) -> str:
-    return str(error.__cause__ or error)
 
 
 def _error_of(status: int, body: bytes, in_doubt: str) -> TarryError:

@@ -10,7 +10,7 @@ from tarry.api.operation import Action, Operation, Rows, decoded
 from tarry.api.operations import FindKey
 from tarry.api.paths import KEY, Resource, resources
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.extras import needs_native
+from tarry.base.extras import needs_arrow, needs_native
 from tarry.client.encoding import encoded
 from tarry.client.http.exchange import JSON, Answered, Asked
 
@@ -36,7 +36,7 @@ def request_of(operation: Operation[Any], address: str) -> Asked:
     accept = JSON
     if isinstance(kind.wire, Rows):
         if not _has_arrow():
-            raise needs_native(f"to read {kind.wire.name} without pyarrow", address)
+            raise needs_arrow(kind.wire.name)
         accept = ARROW
     path = path_of(resource.path, fields)
     if resource.method not in IN_QUERY:

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tarry.api.operations.messages import HANDLES_MAX
@@ -41,6 +42,7 @@ class HttpSettler:
         self._gathering = threading.Lock()
         self._sending = threading.Lock()
         self._dirty: deque[HttpBatch] = deque()
+        self._abandoned: deque[HttpBatch] = deque()
         self._ready: list[tuple[_What, list[str]]] = []
         self._error: TarryError | None = None
         self._wakes = threading.Condition()
@@ -77,6 +79,10 @@ class HttpSettler:
             self._ready.append(((op, argument, batch.source, reason), taken))
         self._wake()
 
+    def abandon(self, batches: list[HttpBatch]) -> None:
+        """Give back what is not settled of these, soon. Takes no lock: a finalizer may run anywhere."""
+        self._abandoned.extend(batches)
+
     def extend(self, batches: Sequence[HttpBatch], lease_ms: int) -> bool:
         """Extend the leases of what is not settled of batches of one source.
 
@@ -95,6 +101,9 @@ class HttpSettler:
 
     def push(self) -> None:
         """Send what has gathered, in the caller's thread."""
+        while self._abandoned:
+            with suppress(IndexError):  # another thread has taken it
+                self.order(StreamOp.NACK, 0, self._abandoned.popleft(), None)
         with self._sending:
             for what, names in self._gathered():
                 for start in range(0, len(names), HANDLES_MAX):

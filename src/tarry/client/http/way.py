@@ -121,6 +121,8 @@ class HttpWay:
             partial(self._lease_of, source, checked.lease),
             self._settler,
             checked,
+            self.address,
+            f"consuming {topic} as {group}",
         )
         self._consumers.add(consumer)
         return consumer

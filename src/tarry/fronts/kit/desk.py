@@ -160,7 +160,7 @@ class Desk(AsyncCalls):
     def close(self) -> None:
         """Refuse messages that are not sent yet; requests that wait for messages get none."""
         for call in (self._rows.close, *self._on_close):
-            call("the front has stopped")
+            call("the broker is stopping; try again later")
         self._queues.close()
 
     async def submit(self, batch: pa.RecordBatch) -> Accepted:

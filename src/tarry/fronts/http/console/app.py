@@ -121,6 +121,7 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
     routes = [
         *(Route(path, as_seen(page), methods=["GET"]) for path, page in (SHOWN | OF_PROVIDERS).items()),
         *(Route(path, as_seen(page), methods=["POST"]) for path, page in CHANGES.items()),
+        *(Route(path, as_seen(overview.lead), methods=["GET"]) for path in ("/console", "/console/")),
         Mount("/static", StaticFiles(directory=HERE / "static", packages=[("tarry.base", LOOK.name)])),
     ]
     # What is handled as Exception is raised again afterwards, for the server's log: bugs, and nothing else.

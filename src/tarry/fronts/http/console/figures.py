@@ -111,7 +111,7 @@ class ConsoleFigures:
     services: HttpServices
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
     delivered: Histogram = field(default_factory=Histogram)
-    """Lateness to who waits, since the broker began."""
+    """Lateness to waiting consumers, since the broker began."""
     queued: Histogram = field(default_factory=Histogram)
     """Lateness into the queue."""
     overdue: int = 0

@@ -27,6 +27,11 @@ async def show(console: Console, request: Request) -> Response:
     return console.render(request, "overview.html.j2", **{**await _live(console), "topic": topic})
 
 
+async def lead(console: Console, request: Request) -> Response:
+    """Lead to the overview, whose address is short: others are below ``/console/``."""
+    return RedirectResponse("/", 303)
+
+
 async def live(console: Console, request: Request) -> Response:
     """Return the part of the overview that the page asks for again and again."""
     console.check(Right.LOOK)

@@ -148,7 +148,7 @@ def _damage(o: Overview) -> SystemPart:
     places, unreadable = tuple(map(str, damage["places"])), damage["unreadable_messages"]
     if not places and not unreadable:
         return SystemPart(
-            "Damage", "none", GOOD, "No file is known to be damaged. All are read again and again.", figures=figures
+            "Damage", "none", GOOD, "No file is known to be damaged. All are checked over and over.", figures=figures
         )
     lost = (
         f" {plural(unreadable, 'message')} that are due or due soon cannot be read, and stay pending."
@@ -160,7 +160,7 @@ def _damage(o: Overview) -> SystemPart:
         "Repair it soon: the disk fills. A file of the store may be put back while the broker serves.",
         "Others: stop the broker, put the file back from a backup, and start it. Without one, tarry verify says more.",
     )
-    commands = ("tarry verify --data DATA", "tarry restore BACKUP --data DIR")
+    commands = ("tarry verify DATA", "tarry restore BACKUP --data DIR")
     state = plural(len(places), "place") if places else plural(unreadable, "message")
     return SystemPart("Damage", state, BAD, meaning, to_do, commands, figures, places)
 
@@ -193,8 +193,8 @@ def _backup(o: Overview) -> SystemPart:
     name, commands = "Backup and takeover", ("tarry backup s3://BUCKET/PREFIX", "tarry backup DIR")
     meaning = "The logs are in this machine's data directory. If the machine is lost, what it had is lost with it"
     to_do: tuple[str, ...] = (
-        "Make backups from a timer: the broker serves meanwhile.",
         "To have another machine take over within seconds, put the logs into an object store (--log, --standby).",
+        "Make backups from a timer, while the broker serves:",
     )
     last = o.get("backup") or {}
     at_ms = last.get("at_ms")
@@ -209,7 +209,7 @@ def _backup(o: Overview) -> SystemPart:
     if o["now_ms"] - at_ms > BACKUP_OLD_MS:
         to_do = ("Look why the timer made none since, if there should be one each day.", *to_do)
         return SystemPart(name, "old backup", WARN, meaning, to_do, commands, figures)
-    return SystemPart(name, "backed up", GOOD, meaning, to_do[1:], figures=figures)
+    return SystemPart(name, "backed up", GOOD, meaning, to_do[:1], figures=figures)
 
 
 def _ports(o: Overview) -> SystemPart:
@@ -244,7 +244,7 @@ def _certificates(o: Overview) -> SystemPart | None:
 def _audit(o: Overview) -> SystemPart:
     audit = o["audit"]
     if not audit["on"]:
-        meaning = "Who changes what is not written down. It is, once there are identities (audit_log)."
+        meaning = "Changes are not recorded. They are once there are identities (audit_log)."
         return SystemPart("Audit log", "off", PLAIN, meaning)
     refused = sum(audit["refused"].values())
     figures = (("Lines since the start", shown.number(audit["lines"])), ("Calls refused", shown.number(refused)))

@@ -86,9 +86,20 @@ def _row(event: CloudEvent, topic: str, said: dict[str, Any]) -> Row:
     if "repeat" in said:
         raise InvalidMessageError("repeat is given, and an event of one source and id is one; allowed: without repeat")
     fields: dict[str, Any] = {"id": event.id, **said}
+    if DUE in event.own and DELAY in event.own:
+        raise InvalidMessageError(f"{DUE} and {DELAY} are both given; allowed: one of them")
     for name, value in event.own.items():
+        _check(name, value)
         if _FIELDS[name] in said:
             raise InvalidMessageError(f"{name} and {_FIELDS[name]} are both given; allowed: one of them")
         fields[_FIELDS[name]] = value
     fields["properties"] = {**said.get("properties", {}), **event.properties}
     return row_of(topic, event.data, fields)
+
+
+def _check(name: str, value: str) -> None:
+    """Refuse the value of an attribute by that attribute's name: of a row, it would be by the field's."""
+    try:
+        row_of("any", b"", {_FIELDS[name]: value})
+    except InvalidArgumentError as error:
+        raise InvalidMessageError(f"{name}: {error}") from None

@@ -15,7 +15,7 @@ from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.paths import Resource
 from tarry.api.row_schemas import DELIVERY
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.http.rest import deliveries
 from tarry.fronts.http.rest.answer import JSON
@@ -53,6 +53,9 @@ class ReceiveEndpoint(OperationEndpoint):
         try:
             wait_s = min(operation.wait_ms / 1000, WAIT_S_MAX)
             batch = await receive_within(queue, subscription, operation.max_messages, wait_s, room, left)
+            if batch is None and queue.group.deleted:
+                # Nothing, it would ask again: that would make the group anew, and begin at its beginning.
+                raise NotFoundError("the group was deleted")
             try:
                 request.check_sender()
             except (TarryError, ClientLeftError):
