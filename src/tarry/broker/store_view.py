@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ class View:
     """A snapshot of the store, as :class:`tarry.wheel.loader.StoreView` wants it."""
 
     snapshot: Snapshot
+    _first: list[tuple[Key, Key | None]] = field(default_factory=list, compare=False, repr=False)
+    """A place, and the first row from there on: what :meth:`first_due_ms` has found last."""
 
     @property
     def version(self) -> int:
@@ -56,11 +58,19 @@ class View:
     def first_due_ms(self, after: Key) -> int | None:
         """Return the lowest due time from ``after`` on; None when nothing is left.
 
-        The loader finds unreadable files when their time comes.
+        The loader finds unreadable files when their time comes. Files of one version do not change: it is read again
+        only once ``after`` has passed what was found, or where a file could not be read, which may be repaired.
         """
-        rows = read_window(self.snapshot, after, np.iinfo(np.int64).max, batch_rows=1, on_damage=lambda _: None)
-        first = next(rows, None)
-        return None if first is None else int(first.column("due_ms")[0].as_py())
+        for since, first in self._first:
+            if since <= after and (first is None or after <= first):
+                return None if first is None else first.due_ms
+        damaged: list[object] = []
+        until_ms = np.iinfo(np.int64).max
+        row = next(read_window(self.snapshot, after, until_ms, batch_rows=1, on_damage=damaged.append), None)
+        first = None if row is None else Key(row.column("due_ms")[0].as_py(), row.column("seq")[0].as_py())
+        if not damaged:
+            self._first[:] = [(after, first)]
+        return None if first is None else first.due_ms
 
 
 class StoreFollower:
