@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,13 @@ import pytest
 from tarry import Client, DelayLevel, Repeat
 from tarry.api.operations import AdvanceClock, BeginBackup, CancelJob, Ping
 from tarry.base import errors
-from tarry.client.http.address import http_addresses
+from tarry.client.consume_options import CheckedConsumeOptions
+from tarry.client.http.address import HttpAddress, http_addresses
+from tarry.client.http.consumer import HttpConsumer
+from tarry.client.http.exchange import Exchange
+from tarry.client.http.received import HttpBatch
 from tarry.client.http.rows import fields_of
+from tarry.client.http.settling import HttpSettler
 from tarry.client.way import LONG_S, patience_s
 from tarry.message.options import OPTIONS
 from tarry.message.rows import make_row
@@ -269,3 +275,28 @@ def test_what_may_take_minutes_is_waited_for_on_both_ways() -> None:
         *(LONG_S, LONG_S, LONG_S),
         2.0,
     ]
+
+
+def test_an_answer_that_is_as_old_as_a_lease_is_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stood still while it was on its way: the broker has handed the message out again since."""
+    now_s = 1000.0
+    monkeypatch.setattr("tarry.client.http.consumer.time", SimpleNamespace(monotonic=lambda: now_s, sleep=None))
+    exchange = Exchange((HttpAddress("127.0.0.1", 1, is_tls=False),), 1.0, None, "a token")
+    settler = HttpSettler(exchange)
+    monkeypatch.setattr(settler, "tend", lambda _: None)
+    answers = iter([("first", 0.0), ("old", 40.0), ("fresh", 5.0)])
+    waits: list[float] = []
+
+    def fetch(_: int, wait_s: float) -> HttpBatch:
+        nonlocal now_s
+        waits.append(wait_s)
+        body, took_s = next(answers)
+        now_s += took_s
+        message = {"body": body.encode(), "delivery": body, "due_ms": 0, "id": body, "attempt": 1}
+        return HttpBatch([message], settler, ("t", "g"))
+
+    options = CheckedConsumeOptions(auto_ack=False)
+    consumer = HttpConsumer(fetch, lambda: 30_000, settler, options, "an address", "consuming t as g")
+    messages = iter(consumer)
+    assert [next(messages).body for _ in range(2)] == [b"first", b"fresh"]
+    assert waits == [20, 15, 15], "no longer than half a lease, once it is known"

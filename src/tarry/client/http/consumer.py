@@ -28,7 +28,7 @@ FIRST, MOST = 4, 256
 AHEAD_S = 0.5
 """Seconds of work that a receive brings."""
 WAIT_S = 20.0
-"""Seconds that a receive waits, at most."""
+"""Seconds that a receive waits, at most; and no longer than half a lease, whose age is that of the request."""
 PAUSE_S, PAUSE_S_MAX = 0.05, 1.0
 """The first and the longest pause where the broker cannot be reached, or refuses for now."""
 
@@ -189,7 +189,8 @@ class HttpConsumer:
         end_s = None if self._options.timeout is None else now_s + self._options.timeout
         back_off = BackOff(PAUSE_S, PAUSE_S_MAX)
         while not self._is_closed:
-            left_s = WAIT_S if end_s is None else min(WAIT_S, end_s - time.monotonic())
+            asked_s = time.monotonic()
+            left_s = self._wait_s if end_s is None else min(self._wait_s, end_s - asked_s)
             try:
                 batch = self._fetch(min(self._size, self._options.prefetch), max(0.0, left_s))
             except ClosedError:
@@ -203,21 +204,34 @@ class HttpConsumer:
                 continue
             self._outage.end()
             self._own_trouble.end()
-            if len(batch):
-                self._take(batch)
+            if len(batch) and self._take(batch, asked_s):
                 return True
             if end_s is not None and time.monotonic() >= end_s:
                 return False
         return False
 
-    def _take(self, batch: HttpBatch) -> None:
-        if not self._kept_ms:
+    @property
+    def _wait_s(self) -> float:
+        return min(WAIT_S, self._kept_ms / 2000) if self._kept_ms else WAIT_S
+
+    def _take(self, batch: HttpBatch, asked_s: float) -> bool:
+        """Have a batch that was asked for at ``asked_s``; False: it may be somebody else's by now.
+
+        The process may have stood still with the answer on its way: the leases may be as old as the request.
+        """
+        if is_first := not self._kept_ms:
             self._kept_ms = self._lease_ms()
             self._settler.tend(self)
         batch.keeper = self._works
+        lease_s = self._kept_ms / 1000
         with self._lock:
-            self._began_s = time.monotonic()
-            batch.until_s = self._began_s + self._kept_ms / 1000
-            self._extended_s = min(self._extended_s, self._began_s) if self._held else self._began_s
+            now_s = self._began_s = time.monotonic()
+            # Of the first one the wait may have been longer than the lease, which was not known.
+            began_s = now_s if is_first else asked_s
+            batch.until_s = began_s + lease_s - min(1.0, lease_s / 10)
+            if now_s >= batch.until_s:
+                return False
+            self._extended_s = min(self._extended_s, began_s) if self._held else began_s
             self._held.append(batch)
             self._waiting.extend((message, batch) for message in batch.messages())
+        return True
