@@ -76,7 +76,7 @@ LOG = {"uri": "s3://bucket/log", "epoch": 3, "answered_before_ms": 200}
         ("Damage", {}, "none", GOOD, "No file"),
         ("Damage", {"damage": {"places": ["a: b"], "unreadable_messages": 0}}, "1 place", BAD, "cannot be read"),
         ("Damage", {"damage": {"places": [], "unreadable_messages": 2}}, "2 messages", BAD, "2 messages"),
-        ("takeover", {"log": None}, "one machine", PLAIN, "lost with it"),
+        ("takeover", {"log": None}, "one machine, no backup", PLAIN, "lost with it"),
         ("Takeover", {"log": {**LOG, "state": "handing out"}}, "handing out", GOOD, "standby"),
         ("Takeover", {"log": {**LOG, "state": "waiting for former leases"}}, "waiting for former leases", WARN, "over"),
         (
