@@ -30,6 +30,7 @@ from tarry.message.rows import make_row
 from tests.http.rest import Rest
 from tests.ports import free_port
 from tests.sources import PYTHON_PATH, ROOT
+from tests.waiting import wait_until
 
 NATIVE_ONLY = ("pyarrow", "numpy", "pydantic", "uvloop", "deltalake", "httptools", "starlette", "rocksdict", "httpx")
 SAID: dict[str, Any] = {
@@ -180,6 +181,31 @@ def test_a_consumer_keeps_the_lease_of_what_it_works_on(client: Client) -> None:
         with message:
             assert client.receive("orders", group="g", wait=2.5) == []
         break
+    client.flush()
+    assert client.group_info("orders", "g").lag == 0
+
+
+def test_what_a_loop_goes_on_from_without_a_word_comes_again(client: Client) -> None:
+    """Its lease was extended for as long as the consumer was there."""
+    client.schedule("orders", b"forgotten")
+    for message in client.consume("orders", group="g", lease="1s", timeout=4):
+        if message.attempt == 2:
+            message.ack()
+    client.flush()
+    assert client.group_info("orders", "g").lag == 0
+
+
+def test_what_is_extended_by_hand_stays_so_while_the_loop_goes_on(client: Client) -> None:
+    client.schedule_many([{"topic": "orders", "body": b"x"}] * 2)
+    wait_until(lambda: any(each.ready == 2 for each in client.pending()))
+    messages = iter(client.consume("orders", group="g", lease="1s", timeout=20))
+    first = next(messages)
+    first.extend("1h")
+    with next(messages):
+        assert client.receive("orders", group="g", wait=2.5) == []
+    assert not first.lost
+    with first:
+        assert client.receive("orders", group="g", wait=1.5) == []
     client.flush()
     assert client.group_info("orders", "g").lag == 0
 

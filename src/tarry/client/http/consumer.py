@@ -28,7 +28,10 @@ FIRST, MOST = 4, 256
 AHEAD_S = 0.5
 """Seconds of work that a receive brings."""
 WAIT_S = 20.0
-"""Seconds that a receive waits, at most; and no longer than half a lease, whose age is that of the request."""
+"""Seconds that a receive waits, at most.
+
+Nor longer than half a lease, whose age is that of the request.
+"""
 PAUSE_S, PAUSE_S_MAX = 0.05, 1.0
 """The first and the longest pause where the broker cannot be reached, or refuses for now."""
 
@@ -78,8 +81,13 @@ class HttpConsumer:
         with self._lock:
             self._iterators += 1
         try:
-            while (message := self._next()) is not None:
-                yield message
+            while (taken := self._next()) is not None:
+                message, batch = taken
+                try:
+                    yield message
+                finally:
+                    with self._lock:
+                        batch.in_hand -= 1
                 if self._options.auto_ack:
                     message.ack()
         finally:
@@ -132,16 +140,16 @@ class HttpConsumer:
         """Extend the leases, at a third of them. Called by the settler's thread."""
         with self._lock:
             now_s = time.monotonic()
-            self._held[:] = [batch for batch in self._held if batch.take(None, settle=False)]
+            self._held[:] = [each for each in self._held if now_s < each.until_s and each.take(None, settle=False)]
             if self._is_closed or now_s < self._extended_s + self._kept_ms / 3000:
                 return
-            kept = [batch for batch in self._held if now_s < batch.until_s]
+            kept = [batch for batch in self._held if batch.is_kept]
         # Without the lock: an answer may take long. Until it is there, the leases end when they would have.
         if kept and self._settler.extend(kept, self._kept_ms):
             with self._lock:
                 self._extended_s = now_s
-                for batch in kept:
-                    batch.until_s = now_s + self._kept_ms / 1000
+            for batch in kept:
+                batch.hold_until(now_s + self._kept_ms / 1000)
 
     def _end(self, reason: str) -> None:
         with self._lock:
@@ -165,15 +173,19 @@ class HttpConsumer:
                 message, batch = self._waiting.popleft()
             except IndexError:
                 return
+            with self._lock:
+                batch.waiting -= 1
             self._settler.order(StreamOp.NACK, 0, batch, message.row)
 
-    def _next(self) -> Delivery | None:
+    def _next(self) -> tuple[Delivery, HttpBatch] | None:
         while not self._is_closed:
             with self._lock:
                 if self._waiting:
                     message, batch = self._waiting.popleft()
+                    batch.waiting -= 1
                     if time.monotonic() < batch.until_s:
-                        return message
+                        batch.in_hand += 1
+                        return message, batch
                     continue  # its lease is over: it is, or will be, somebody else's
             with self._fetching:
                 if not self._waiting and not self._receive():
@@ -233,5 +245,6 @@ class HttpConsumer:
                 return False
             self._extended_s = min(self._extended_s, began_s) if self._held else began_s
             self._held.append(batch)
+            batch.waiting = len(batch)
             self._waiting.extend((message, batch) for message in batch.messages())
         return True

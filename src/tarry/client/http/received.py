@@ -29,14 +29,25 @@ class HttpBatch:
         self.clean = True
         self.arrived_ms = time.time() * 1000
         self.until_s = math.inf
+        self.waiting = self.in_hand = 0
+        """Messages that no loop has taken, and loops that are at one of them. The consumer's, under its lock."""
+        self.busy = 0
+        """Messages that are worked on in ``with`` blocks. Of :class:`Works`."""
         self.lists = _lists(messages)
         self._names: list[str] = [message["delivery"] for message in messages]
         self._open = set(range(len(messages)))
         self._acked_read = 0
+        self._said_s = 0.0
+        """Until when it is leased because somebody said so, and not its consumer."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._names)
+
+    @property
+    def is_kept(self) -> bool:
+        """True while its leases are extended; what a loop has let go is not in it, unless others of its are."""
+        return self.waiting > 0 or self.in_hand > 0 or self.busy > 0
 
     def messages(self) -> list[Delivery]:
         """Messages, in order."""
@@ -65,6 +76,19 @@ class HttpBatch:
         with self._lock:
             return self._taken(sorted(self._open) if rows is None else rows, settle=settle)
 
+    def take_shorter(self, until_s: float) -> list[str]:
+        """Names of what is not settled; none, if somebody said that it is leased for longer than that."""
+        return [] if self._said_s >= until_s else self.take(None, settle=False)
+
+    def hold_until(self, until_s: float) -> None:
+        """Take its leases for held until then, or for longer where somebody said so."""
+        self.until_s = max(until_s, self._said_s)
+
+    def say_extended(self, until_s: float) -> None:
+        """Note that somebody has it leased until then, beside what the consumer does: one message, and so all of it."""
+        self._said_s = until_s
+        self.until_s = max(self.until_s, until_s)
+
     def _taken(self, rows: Iterable[int], *, settle: bool) -> list[str]:
         taken = [row for row in dict.fromkeys(rows) if row in self._open]
         if settle:
@@ -88,11 +112,13 @@ class Works:
         if time.monotonic() >= batch.until_s or batch.settler.closed:
             raise StaleLeaseError("the message is not this consumer's any more: its lease is over, or it has ended")
         with self._ended:
+            batch.busy += 1
             self._by_thread[threading.get_ident()] += 1
 
     def leave_work(self, batch: HttpBatch) -> None:
         """Note that the work has ended."""
         with self._ended:
+            batch.busy -= 1
             self._by_thread[threading.get_ident()] -= 1
             self._by_thread += Counter()  # without those that have none
             self._ended.notify_all()

@@ -72,6 +72,8 @@ class HttpSettler:
         if op not in _WAYS:
             raise self._no_way(op)
         chosen = [rows] if isinstance(rows, int) else rows
+        if op is StreamOp.EXTEND:
+            batch.say_extended(time.monotonic() + argument / 1000)
         with self._gathering:
             # What was acknowledged before comes first: a message is settled once.
             self._ready.append(((StreamOp.ACK, 0, batch.source, ""), batch.take_acked()))
@@ -88,7 +90,8 @@ class HttpSettler:
 
         Return whether the broker said that it did.
         """
-        names = [name for batch in batches for name in batch.take(None, settle=False)]
+        until_s = time.monotonic() + lease_ms / 1000
+        names = [name for batch in batches for name in batch.take_shorter(until_s)]
         try:
             with self._sending:
                 for start in range(0, len(names), HANDLES_MAX):
