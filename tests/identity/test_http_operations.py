@@ -32,6 +32,7 @@ from tarry.identity.grants import Grant
 VALUES: dict[str, Any] = {
     "topic": "t", "group": "g", "to": "latest", "leases": [], "offsets": [], "lease_ms": 1000, "job": "j",
     "token": "none", "name": "p", "identity": "nobody", "id": "none", "right": "look", "keys": ["k"], "backup": "none",
+    "at_ms": 1, "place": "/backups/monday", "bytes": 1,
 }  # fmt: skip
 MORE: dict[Any, dict[str, Any]] = {
     ops.SetTopic: {"late": "drop"},

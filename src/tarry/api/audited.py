@@ -68,6 +68,9 @@ TOLD = frozenset(
             "retry",
             "filter",
             "backup",
+            "at_ms",
+            "place",
+            "bytes",
         ),
     )
 )
