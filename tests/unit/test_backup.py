@@ -52,8 +52,8 @@ SETTINGS: dict[str, Any] = {"segment_bytes_max": 4096, "lease_ms": 600_000}
 def broker(tmp_path: Path) -> Iterator[TestBroker]:
     """A broker with something of everything: acknowledged, given back, cancelled, pending, a bulk job, settings."""
     with open_broker(tmp_path / "data", clock=TestClock(T0), **SETTINGS) as found:
-        for i in range(60):
-            found.schedule("orders", f"{i:02}" + "x" * 200, delay=1 + i, key=f"k{i}")
+        for first in range(0, 60, 10):
+            schedule(found, range(first, first + 10))
         found.schedule("beat", b"tick", delay="10s", repeat=Repeat.every("10s"))
         load(found, 40)
         found.set_group("orders", "billing", tries=3)
@@ -63,6 +63,20 @@ def broker(tmp_path: Path) -> Iterator[TestBroker]:
         found.advance("10s")
         assert found.cancel_keys("orders", ["k50", "k51"]) == ["done", "done"]
         yield found
+
+
+def schedule(broker: TestBroker, numbers: Iterable[int]) -> None:
+    """One batch of orders, each due a second after the one before."""
+    broker.schedule_batch(
+        pa.record_batch(
+            {
+                "topic": ["orders" for _ in numbers],
+                "body": [b"%02d" % i + b"x" * 200 for i in numbers],
+                "delay_ms": pa.array([1000 * (1 + i) for i in numbers], pa.int64()),
+                "key": [f"k{i}" for i in numbers],
+            }
+        )
+    )
 
 
 def load(broker: TestBroker, due_s: int) -> None:
