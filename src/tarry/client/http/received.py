@@ -85,7 +85,7 @@ class HttpBatch:
         self.until_s = max(until_s, self._said_s)
 
     def say_extended(self, until_s: float) -> None:
-        """Note that somebody has it leased until then, beside what the consumer does: one message, and so all of it."""
+        """Note that somebody has it leased until then: of one message, that is said of all of it."""
         self._said_s = until_s
         self.until_s = max(self.until_s, until_s)
 
