@@ -17,7 +17,7 @@ from tarry.message.topics import INTERNAL_TOPIC, check_topic, is_internal
 
 _INT64 = 1 << 63
 _INT32 = 1 << 31
-_DURATIONS = "more than 0: seconds, a timedelta, or a text such as '1h30m'"
+_DURATIONS = "more than 0: seconds as a number, a timedelta, or a text with units such as '1h30m' or '900s'"
 
 
 def check_topic_name(name: str) -> None:

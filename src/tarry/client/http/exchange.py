@@ -65,6 +65,7 @@ class Answered:
     status: int
     body: bytes
     headers: Mapping[str, str]
+    address: str
     in_doubt: str = ""
     """Consequence of an answer that cannot be read."""
 
@@ -85,7 +86,10 @@ class Answered:
         try:
             return decode(json.loads(self.body))
         except (InvalidArgumentError, ValueError, TypeError, LookupError, RecursionError) as error:
-            raise TarryError(f"the broker's answer could not be read: {self.body[:80]!r}{self.in_doubt}") from error
+            raise TarryError(
+                f"the answer of {self.address} could not be read, and is none of a broker: {self.body[:80]!r}"
+                f"{self.in_doubt}; allowed: the address of a broker's HTTP port"
+            ) from error
 
 
 class Exchange:
@@ -162,8 +166,8 @@ class Exchange:
                 continue
             self._last = at
             if 200 <= response.status < 300 or response.status == _NO_CONDITION:
-                return Answered(response.status, response.data, response.headers, in_doubt)
-            self._refuse(response.status, response.data, in_doubt)
+                return Answered(response.status, response.data, response.headers, address.text, in_doubt)
+            self._refuse(address, response.status, response.data, in_doubt)
         raise UnavailableError("; ".join(whys), nothing_sent=True)
 
     def _sent(self, address: HttpAddress, asked: Asked, wait_s: float) -> urllib3.BaseHTTPResponse:
@@ -178,8 +182,8 @@ class Exchange:
             asked.method, asked.path, asked.body, headers, retries=False, redirect=False, timeout=timeout
         )
 
-    def _refuse(self, status: int, body: bytes, in_doubt: str) -> NoReturn:
-        error = _error_of(status, body, in_doubt)
+    def _refuse(self, address: HttpAddress, status: int, body: bytes, in_doubt: str) -> NoReturn:
+        error = _error_of(address, status, body, in_doubt)
         if isinstance(error, UnauthenticatedError):
             if self._given is None and self._found is None:
                 error = UnauthenticatedError(_NO_TOKEN)
@@ -249,14 +253,17 @@ def _check_token(token: object) -> None:
             raise InvalidArgumentError(f"token has {character!r} at {at}; allowed: printable characters of Latin-1")
 
 
-def _error_of(status: int, body: bytes, in_doubt: str) -> TarryError:
+def _error_of(address: HttpAddress, status: int, body: bytes, in_doubt: str) -> TarryError:
     try:
         said = json.loads(body)
         code, text = str(said["error"]), str(said["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         if status >= 500:  # of what stands in front of the broker
-            return UnavailableError(f"the answer has status {status}: {body[:200]!r}{in_doubt}")
-        return TarryError(f"the answer has status {status} and is none of a broker: {body[:200]!r}")
+            return UnavailableError(f"the answer of {address.text} has status {status}: {body[:80]!r}{in_doubt}")
+        return TarryError(
+            f"the answer of {address.text} has status {status} and is none of a broker: {body[:80]!r}; allowed: the "
+            "address of a broker's HTTP port"
+        )
     if code == "unauthorized":  # of a broker without identities, whose HTTP front asks for a token
         return UnauthenticatedError(text)
     error = from_wire(code, text)
