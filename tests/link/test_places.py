@@ -366,6 +366,31 @@ def test_a_consumer_that_waits_for_a_broker_which_stops_takes_nothing_from_the_o
         slow.close()
 
 
+def test_what_is_on_its_way_to_a_consumer_that_is_closed_is_given_back(machines: Machines) -> None:
+    """As the same try: nobody has begun it. At the end of a consumer the broker counts one for all that it has."""
+    with Client(machines.addresses[0]) as client:
+        client.schedule("t", b"x", delay=0)
+    batch = machines.broker.receive("t", "another")
+    polled = threading.Event()
+    kinds: list[int] = []
+
+    def play(connection: socket.socket) -> None:
+        connection.sendall(b"".join(frame(FrameKind.WELCOME, 0, b'{"version": 1}')))
+        while not kinds or kinds[-1] != FrameKind.CLOSE:
+            kind, number, _ = read_frame(connection)
+            kinds.append(kind)
+            if kind == FrameKind.GROUP:
+                connection.sendall(b"".join(frame(FrameKind.RESULT, number, b'{"number": 1, "lease_ms": 20000}')))
+            elif kind == FrameKind.POLL:
+                polled.set()
+            elif kind == FrameKind.WITHDRAW:  # it crosses the answer
+                connection.sendall(b"".join(frame(FrameKind.BATCH, number, numbered(1), encode_batch(batch))))
+
+    with playing(play) as address, Client(address) as client, client.consume("t", group="g"):
+        assert polled.wait(TIMEOUT_S)
+    assert kinds == [FrameKind.GROUP, FrameKind.POLL, FrameKind.WITHDRAW, FrameKind.RETURN, FrameKind.CLOSE]
+
+
 def test_an_ack_at_who_lost_the_logs_is_in_doubt(machines: Machines) -> None:
     with Client(machines.addresses[0]) as client:
         client.schedule("t", b"x", delay=0)

@@ -32,7 +32,7 @@ from tarry.client.connection import BrokerConnection
 from tarry.client.encoding import encoded
 from tarry.client.settling import Settler, Source
 from tarry.client.stream_op import StreamOp
-from tarry.client.unanswered import OnSettled, Unanswered
+from tarry.client.unanswered import OnSettled, Unanswered, acks_lost
 from tarry.link.address import BrokerAddress
 from tarry.link.frames import FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number
 from tarry.link.peer import LOST, LinkPeer, OnAnswer
@@ -41,7 +41,9 @@ from tarry.link.places import BrokerPlaces
 FEEDS_MAX = 1_000
 """Consumers of one connection: the broker takes no more."""
 LOOK_S = 0.05
-"""Seconds between two looks at whether something is still in work, while the broker stops."""
+"""Seconds between two looks at whether something is still in work, at the end of a stream."""
+POLLED_S = 1.0
+"""Seconds that the end of a stream waits for the answer to its last poll."""
 PING = encoded({"op": "ping"})
 _OPS = {
     StreamOp.ACK: SettleOp.ACK,
@@ -187,7 +189,7 @@ class ConsumerStream:
         self.heard_s = time.monotonic()
         """Time of the broker's last word, monotonic."""
         self.ended: asyncio.Future[TarryError] = self._loop.create_future()
-        self._settled = asyncio.Event()
+        self._heard = asyncio.Event()
         self._closed = False
 
     def sent(self) -> int:
@@ -254,16 +256,25 @@ class ConsumerStream:
             raise error
 
     async def settle_all(self, is_at_work: Callable[[], bool], timeout_s: float) -> None:
-        """Send what is settled until nothing is in work, and wait until all is durable; for so long at most."""
-        end_s = self._loop.time() + timeout_s
-        while (is_at_work() or not self._unanswered.is_idle) and not (self.peer.lost or self._closed):
-            if (left_s := end_s - self._loop.time()) <= 0:
-                return
+        """Send what is settled until nothing is in work, and wait until all is durable; for so long at most.
+
+        Waits for the answer to the last poll, too: what it may bring is given back before :meth:`close`, which would
+        count a try for it.
+        """
+        now_s = self._loop.time()
+        end_s, polled_s = now_s + timeout_s, now_s + POLLED_S
+        while not (self.peer.lost or self._closed) and (now_s := self._loop.time()) < end_s:
+            is_polling = self.polls > self.answered and now_s < polled_s
+            if not (is_polling or is_at_work() or not self._unanswered.is_idle):
+                break
             self.settler.push()
-            self._settled.clear()
+            self._heard.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(LOOK_S, left_s)):
-                    await self._settled.wait()
+                async with asyncio.timeout(LOOK_S):
+                    await self._heard.wait()
+        if not self.peer.lost:
+            self.settler.push()
+            await asyncio.sleep(0)  # what was pushed is sent before what the caller sends
 
     async def answers(self, timeout_s: float) -> bool:
         """Return whether the broker answers in time, or the connection ends."""
@@ -284,6 +295,7 @@ class ConsumerStream:
     def _on_answer(self) -> None:
         self.answered += 1
         self.heard_s = time.monotonic()
+        self._heard.set()
 
     def _poll_if_idle(self) -> None:
         if self.polls == self.answered:
@@ -313,7 +325,7 @@ class ConsumerStream:
                     post(self._loop, self._settle, settle.encode(), self._unanswered.begin())
 
     def _on_settlement(self, error: TarryError | None) -> None:
-        self._settled.set()
+        self._heard.set()
         self._on_settled(error)
 
     def _settle(self, settle: bytes, on_answer: OnAnswer) -> None:
@@ -323,5 +335,5 @@ class ConsumerStream:
 
         try:
             self.peer.ask(FrameKind.SETTLE, answered, settle)
-        except TarryError as error:
-            on_answer(error)
+        except UnavailableError:
+            on_answer(acks_lost("the connection was lost"))

@@ -195,7 +195,7 @@ class Feed:
 
     def _stop(self) -> None:
         if self._stream is not None:
-            self._stream.close()
+            self._stream.end(UnavailableError("the consumer is closed"))
         elif self._task is not None:
             self._task.cancel()
 
@@ -254,9 +254,10 @@ class Feed:
             if not isinstance(error, UnavailableError):
                 raise error
             if not stream.peer.lost:
-                # The broker stops. What is in work would come again, though its acknowledgement may still be taken.
+                # The broker stops: what is in work would come again, though its acknowledgement may still be taken.
+                # Or the consumer is closed, and who waits for what is in work has done so.
                 self._holding.leave_stream()
-                await stream.settle_all(lambda: self._holding.is_at_work, CLOSE_S)
+                await stream.settle_all(lambda: self._holding.is_at_work and not self._closing, CLOSE_S)
             if not self._closing:
                 raise error
         finally:
@@ -296,6 +297,9 @@ os.register_at_fork(after_in_child=_running.clear)
 
 @atexit.register
 def _end_all() -> None:
-    # What a consumer settled just before it was forgotten is on its way still.
-    for feed in list(_running):
+    # What a consumer settled just before it was forgotten is on its way still. All at a time: the broker may be away.
+    feeds = list(_running)
+    for feed in feeds:
+        feed.abandon()
+    for feed in feeds:
         feed.close()

@@ -60,7 +60,7 @@ class Unanswered:
             else:
                 error, self._error = self._error, None
             if error is None and any(number > self._watched for number in self._open):
-                error = self._lost("the connection was lost")
+                error = acks_lost("the connection was lost")
             return error
 
     def wait(self, timeout_s: float) -> None:
@@ -79,13 +79,14 @@ class Unanswered:
             error, self._error = self._error, None
         if error is None and is_open:
             why = "the connection was lost" if in_time else f"no answer within {timeout_s} s"
-            error = self._lost(why)
+            error = acks_lost(why)
         if error is not None:
             raise error
 
-    @staticmethod
-    def _lost(why: str) -> UnavailableError:
-        return UnavailableError(f"{why}; messages whose acks were not received come again")
-
     def _is_open(self, last: int) -> bool:
         return any(number <= last for number in self._open)
+
+
+def acks_lost(why: str) -> UnavailableError:
+    """Return the error that acknowledgements were not received."""
+    return UnavailableError(f"{why}; messages whose acks were not received come again")
