@@ -29,7 +29,7 @@ FREE = {ops.Ping, ops.WhoAmI, ops.CheckAccess, ops.GetHandles, ops.GetClock}
 VALUES: dict[str, Any] = {
     "topic": "secret", "group": "g", "name": "p", "handle": None, "key": "k", "keys": ["k"], "identity": "billing",
     "leases": [1], "offsets": [0], "seqs": [1], "due_ms": [1], "to": "latest", "status": {}, "files": [],
-    "job": "j", "token": "t", "id": "i", "unit": "hour", "topics": {},
+    "job": "j", "token": "t", "id": "i", "unit": "hour", "topics": {}, "place": "backups",
 }  # fmt: skip
 
 
