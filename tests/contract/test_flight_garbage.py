@@ -157,8 +157,9 @@ def test_batches_with_the_columns_of_keys_and_series(flight: fl.FlightClient) ->
             seen.update(OUTCOMES[outcome] for outcome in answer.placed["outcome"].tolist())
 
     each()
-    # By hand, for what chance may leave out: each outcome, with names of their own.
-    last = [("x", "y", None), (None, "y", "replace"), (None, "y", "keep"), ("x", None, None), (None, "z", "if_pending")]
+    # By hand, for what chance may leave out: each outcome, with names that are too long for chance.
+    new = ("an id", "a key", None)
+    last = [new, (None, "a key", "replace"), (None, "a key", "keep"), new, (None, "no such key", "if_pending")]
     for id, key, on_key in last:
         each.hypothesis.inner_test([(id, key, on_key, None, None, None)], 18)
     writer.close()
