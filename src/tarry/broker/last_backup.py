@@ -30,9 +30,8 @@ class LastBackup:
 
     def __init__(self, config: Config, clock: Clock, files: Files, engine: LogEngine) -> None:
         self._clock, self._files, self._path = clock, files, config.data / FILE
-        self._is_made_here = isinstance(engine, FileEngine)
         self._lock = threading.Lock()
-        self._state = self._read() if self._is_made_here else None
+        self._state = self._read() if isinstance(engine, FileEngine) else None
 
     @property
     def state(self) -> dict[str, Any] | None:

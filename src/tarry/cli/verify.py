@@ -54,10 +54,10 @@ def verify(
     from tarry.log.file_engine import cache_of
     from tarry.store.place import local_path
 
-    if local_path(directory) is None:
+    if (path := local_path(directory)) is None:
         _verify_objects(directory, store, json=json)
         return
-    data = Path(directory) if "://" not in directory else local_path(directory) or Path(directory)
+    data = path if directory.startswith("file:") else Path(directory)  # as it was named, in what is printed
     backup = manifest_of(data)
     with held(data):
         logs = cache_of(data)

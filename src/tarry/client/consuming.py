@@ -233,19 +233,15 @@ class ConsumerStream:
             self.ended.set_result(error)
 
     def close(self) -> TarryError | None:
-        """Give back what is held; what was sent before is settled.
+        """Give back what is held, once; what was sent before is settled.
 
         Return the error that nobody was told of, where the broker has not confirmed all of that.
         """
-        if self._closed:
-            return None
         self._closed = True
         self.peer.send(FrameKind.CLOSE, self._number)
         self._shared.streams.pop((self.peer, self._number), None)
         self.settler.close()
-        error = self._unanswered.close()
-        self.end(UnavailableError("the consumer is closed"))
-        return error
+        return self._unanswered.close()
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what was settled so far is durable; raises as :meth:`Unanswered.wait`. In another thread."""
@@ -263,7 +259,7 @@ class ConsumerStream:
         """
         now_s = self._loop.time()
         end_s, polled_s = now_s + timeout_s, now_s + POLLED_S
-        while not (self.peer.lost or self._closed) and (now_s := self._loop.time()) < end_s:
+        while not self.peer.lost and (now_s := self._loop.time()) < end_s:
             is_polling = self.polls > self.answered and now_s < polled_s
             if not (is_polling or is_at_work() or not self._unanswered.is_idle):
                 break

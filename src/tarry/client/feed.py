@@ -37,7 +37,7 @@ from tarry.client.consuming import ConsumerStream, ConsumingConnections
 from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.forks import Birthplace
 from tarry.client.holding import Holding
-from tarry.client.outages import Outage, outage_of
+from tarry.client.outages import Outage, outage_of, refusal_at
 from tarry.client.settling import Settler
 from tarry.client.unconfirmed import Unconfirmed
 
@@ -82,7 +82,7 @@ class Feed:
         self._holding, self._sink = holding, sink
         self._address = connections.address
         self._outage = outage_of(self._address)
-        self._own_trouble = Outage(self._address, meanwhile="asking again until it does", over="serves it again")
+        self._own_trouble = refusal_at(self._address)
         self._unsettled = Outage(self._address, meanwhile="those messages come again", over="settles again")
         self._stream: ConsumerStream | None = None
         self._away: tuple[float, TarryError | None] | None = (time.monotonic(), None)

@@ -55,6 +55,11 @@ class Outage:
         log.warning("the broker at %s %s after %.1f s", self._address, self._over, now - since_s)
 
 
+def refusal_at(address: str) -> Outage:
+    """Return the trouble of one consumer whose broker is there, and does not serve it now."""
+    return Outage(address, meanwhile="asking again until it does", over="serves it again")
+
+
 @cache
 def outage_of(address: str) -> Outage:
     """Return the outage that all consumers of a broker share."""

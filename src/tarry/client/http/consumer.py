@@ -16,7 +16,7 @@ from tarry.client.consume_options import CheckedConsumeOptions
 from tarry.client.delivery import Delivery, reason_of
 from tarry.client.http.received import HttpBatch, Works
 from tarry.client.http.settling import HttpSettler
-from tarry.client.outages import Outage, outage_of
+from tarry.client.outages import outage_of, refusal_at
 from tarry.client.stream_op import StreamOp
 from tarry.client.way import WORK_S, handle_each
 
@@ -56,7 +56,7 @@ class HttpConsumer:
         ``address``, ``name``: the broker's and the consumer's, in the log.
         """
         self._outage, self._name = outage_of(address), name
-        self._own_trouble = Outage(address, meanwhile="asking again until it does", over="serves it again")
+        self._own_trouble = refusal_at(address)
         self._fetch, self._lease_ms, self._settler, self._options = fetch, lease_ms, settler, options
         self._fetching = threading.Lock()
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import urllib3
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError
+from urllib3.exceptions import HTTPError
 
 from tarry.base.errors import (
     ClosedError,
@@ -44,7 +44,6 @@ _NO_TOKEN = (
     "this broker asks who calls, and no token was shown; allowed: TARRY_TOKEN, TARRY_TOKEN_FILE, an entry of the "
     "broker's address in ~/.config/tarry/credentials.toml, or the argument token of Client"
 )
-_NOTHING_SENT = (ConnectTimeoutError, NewConnectionError, NameResolutionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ class Exchange:
                 response = self._sent(address, asked, wait_s)
             except (HTTPError, OSError) as error:
                 why = f"no answer from the broker at {address.text}: {reason_of(error, address, self._tls)}"
-                if not (isinstance(error, _NOTHING_SENT) or is_unsent(error)):
+                if not is_unsent(error):
                     raise UnavailableError(f"{why}{in_doubt}") from error
                 whys.append(why)
                 continue
@@ -184,10 +183,8 @@ class Exchange:
 
     def _refuse(self, address: HttpAddress, status: int, body: bytes, in_doubt: str) -> NoReturn:
         error = _error_of(address, status, body, in_doubt)
-        if isinstance(error, UnauthenticatedError):
-            if self._given is None and self._found is None:
-                error = UnauthenticatedError(_NO_TOKEN)
-            self._has_looked = False  # a token that was exchanged is taken up
+        if isinstance(error, UnauthenticatedError) and self._given is None and self._found is None:
+            error = UnauthenticatedError(_NO_TOKEN)
         if isinstance(error, OwnershipLostError | ClosedError):
             # As on the native link: to a client it is a lost connection, and another address is the owner's. It is not
             # the client that is closed.

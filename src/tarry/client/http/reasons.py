@@ -9,10 +9,13 @@ import ssl
 from http.client import BadStatusLine
 from typing import NamedTuple
 
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+
 from tarry.client.http.address import HttpAddress
 from tarry.link.tls import ClientTls
 from tarry.link.tls_errors import is_without_tls, said
 
+_NOT_CONNECTED = (ConnectTimeoutError, NewConnectionError, NameResolutionError)
 _TLS_ALERT = "\x15\x03"
 """Beginning of an alert, the answer of a port that takes TLS alone to a request without it."""
 
@@ -44,9 +47,9 @@ def reason_of(error: BaseException, address: HttpAddress, tls: ClientTls | None)
 
 
 def is_unsent(error: BaseException) -> bool:
-    """Return whether an error of TLS says that the handshake failed, so that no request has left."""
+    """Return whether no request has left: there was no connection, or its handshake failed."""
     inner = _innermost(error)
-    return isinstance(inner, ssl.SSLCertVerificationError) or is_without_tls(inner)
+    return isinstance(error, _NOT_CONNECTED) or isinstance(inner, ssl.SSLCertVerificationError) or is_without_tls(inner)
 
 
 def _innermost(error: BaseException) -> BaseException:
