@@ -21,6 +21,7 @@ from tarry.cli.main import run
     [
         (["serve", "--data", "{tmp}", "--workers", "2"], "none of rocketmq, remoting, http has an address"),
         (["serve", "--data", "{tmp}", "--workers", "-1"], "workers is"),
+        (["serve", "--data", "{tmp}", "--http-admin", "127.0.0.1:0"], "http has no address"),
         (["serve", "--data", "{tmp}", "--set", "gateway=unix:"], "gateway is 'unix:'"),
         (["serve", "--data", "{tmp}", "--set", "gateway=nowhere"], "unix:PATH"),
         (["serve", "--data", "{tmp}", "--set", "gateway=127.0.0.1:0"], "gateway_secret is not given"),

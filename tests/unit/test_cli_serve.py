@@ -26,9 +26,11 @@ from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
 from tarry.cli.exits import ExitCode
 from tarry.cli.server import pipeline_status, reachable, run_front
+from tarry.cli.wanted_fronts import unused_settings, wanted_fronts
 from tarry.client import Client
 from tarry.errors import UnavailableError
 from tarry.fronts.kit.front import FrontServices, RunningFront
+from tarry.fronts.registry import ServerConfig
 
 Process = subprocess.Popen[str]
 
@@ -353,3 +355,14 @@ def test_a_port_that_another_front_has_is_named(tmp_path: Path) -> None:
         services: Any = SimpleNamespace(address=address)
         with pytest.raises(UnavailableError, match=said):
             run_front(front, services, running)
+
+
+def test_settings_of_fronts_that_are_off_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    keys = {"rocketmq_keys": "keys", "http_access": "open", "http_proxies": "off"}
+    off = ServerConfig(data="data", **keys)
+    assert unused_settings(off) == {"rocketmq_keys": ["rocketmq", "remoting"], "http_access": ["http"]}
+    assert unused_settings(ServerConfig(data="data", remoting="127.0.0.1:0", http="127.0.0.1:0", **keys)) == {}
+    with caplog.at_level("WARNING", "tarry.serve"):
+        wanted_fronts(off)
+    assert "rocketmq_keys is set, and does nothing: rocketmq or remoting has no address" in caplog.text
+    assert unused_settings(ServerConfig(data="data")) == {}, "no default is told"

@@ -100,9 +100,10 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack, 
     # Not before the pool is bounded: Arrow reads its environment when it is loaded.
     leave_pandas_out()
     from tarry.broker import Broker
+    from tarry.cli.wanted_fronts import wanted_fronts
     from tarry.fronts.kit.exposure import AnonymousWarning
 
-    fronts = _wanted(config)
+    fronts = wanted_fronts(config)
     _load(fronts)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     if config.log is not None and config.takeover in STANDING_BY:
@@ -132,25 +133,6 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack, 
     settle_memory()
     collect_often()
     _wait(broker, supervisor, stop, manager)
-
-
-def _wanted(config: Config) -> list[Front]:
-    """Return the fronts that the settings turn on, before anything is made or opened.
-
-    Raises:
-        InvalidArgumentError: one of them must not be started, or there is none for the workers.
-    """
-    from tarry.fronts.gateway.settings import GatewaySettings
-    from tarry.fronts.registry import FRONTS
-
-    wanted = [front for front in FRONTS if front.is_on(config)]
-    workers = GatewaySettings.of(config).workers
-    if workers and not any(front.in_worker for front in wanted):
-        names = ", ".join(front.name for front in FRONTS if front.in_worker)
-        raise InvalidArgumentError(f"workers is {workers}, and none of {names} has an address; allowed: with one, or 0")
-    for front in wanted:
-        front.refuse(config)
-    return wanted
 
 
 def _load(fronts: Sequence[Front]) -> None:
