@@ -21,6 +21,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import uvloop
+
 from tarry.bridge.amqp_message import TOPIC
 from tests.rabbitmq.doubles import Kill, Traces, judge, outages
 from tests.rabbitmq.place import Bridged, Program, bridged
@@ -156,12 +158,13 @@ def scheduled_of(data: Path) -> dict[int, list[float]]:
 
 def run(kills: int, per_second: int, seed: int, keep: Path | None = None) -> Found:
     """Do all of it in a directory of its own, or in ``keep``, which has the logs afterwards."""
-    if keep is not None:
-        keep.mkdir(parents=True)
-        return asyncio.run(Campaign(keep, kills, per_second, seed).run())
-    memory = MEMORY if Path(MEMORY).is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="tarry-bridge-", dir=memory) as directory:
-        return asyncio.run(Campaign(Path(directory), kills, per_second, seed).run())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        if keep is not None:
+            keep.mkdir(parents=True)
+            return runner.run(Campaign(keep, kills, per_second, seed).run())
+        memory = MEMORY if Path(MEMORY).is_dir() else None
+        with tempfile.TemporaryDirectory(prefix="tarry-bridge-", dir=memory) as directory:
+            return runner.run(Campaign(Path(directory), kills, per_second, seed).run())
 
 
 def main() -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiormq import Connection
+from aiormq.abc import ChannelFrame
 from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 
+from tarry.bridge import frames
 from tarry.bridge.amqp_fields import AmqpProperties
-from tarry.bridge.raw_transport import RawProperties, RawTransport, raw_of
+from tests.rabbitmq.raw_transport import RawProperties, RawTransport, raw_of
 
 
 class RawProgram:
@@ -41,6 +44,14 @@ class RawProgram:
     async def send(self, body: bytes, delay_ms: int, key: str = "new", **more: str) -> None:
         """Publish a message with a delay; ``more``: its message id, or headers."""
         await self.publish(body, properties_of(delay_ms, **more), key)
+
+    async def send_with_key(self, body: bytes, key: bytes) -> None:
+        """Publish a message whose routing key need not be a text, which the library does not send."""
+        other = await self.connection.channel(publisher_confirms=False)
+        named = b"".join(bytes([len(part)]) + part for part in (b"orders.delayed", key))
+        method = frames.frame(frames.METHOD, other.number, struct.pack(">HHH", 60, 40, 0) + named + b"\0")
+        content = frames.content_frames(other.number, AmqpProperties().encode(), body, frames.FRAME_MAX)
+        await self.connection.write_queue.put(ChannelFrame(b"".join((method, *content)), should_close=False))
 
     async def next(self, queue: str | None = None) -> tuple[AmqpProperties, bytes]:
         async with asyncio.timeout(90):

@@ -22,7 +22,6 @@ from tarry.bridge.amqp_message import AMQP, AmqpTarget
 from tarry.bridge.confirmed import DOUBT_S, Confirmed
 from tarry.bridge.giving import Giving
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
-from tarry.client.delivery import Delivery
 from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.settling import Settler
 from tarry.client.stream_op import StreamOp
@@ -43,7 +42,7 @@ class Stream:
     def _send(self, op: StreamOp, argument: int, source: Any, leases: Any, offsets: Any, reason: str) -> None:
         self.settled += [(op, int(offset)) for offset in offsets]
 
-    def hand_out(self, seq: int, offset: int, born_ms: int = 1000) -> Delivery:
+    def hand_out(self, seq: int, offset: int, born_ms: int = 1000) -> DeliveryBatch:
         rest = {"target": ["orders", "new"], "properties": base64.b64encode(AmqpProperties().encode()).decode()}
         row: dict[str, Any] = {
             "topic": SOURCE[0], "id": f"m{seq}", "seq": seq, "born_ms": born_ms, "lease": 1, "offset": offset,
@@ -52,7 +51,7 @@ class Stream:
         columns = {name: [value] for name, value in row.items() if name != "properties"}
         properties = pa.array([list(row["properties"].items())], pa.map_(pa.string(), pa.string()))
         data = pa.record_batch({**columns, "properties": properties})
-        return DeliveryBatch(data, self.settler, SOURCE).messages()[0]
+        return DeliveryBatch(data, self.settler, SOURCE)
 
 
 class Place:
@@ -60,7 +59,7 @@ class Place:
 
     def __init__(self) -> None:
         self.published: list[bytes] = []
-        self.deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
+        self.deliveries: asyncio.Queue[DeliveryBatch] = asyncio.Queue()
         self.stream = Stream()
         self.is_served = True
         self.confirms = asyncio.Event()
@@ -77,7 +76,7 @@ class Place:
     async def consume(self, *_: object, **__: object) -> AsyncIterator[Place]:
         yield self
 
-    async def __aiter__(self) -> AsyncIterator[Delivery]:
+    async def batches(self) -> AsyncIterator[DeliveryBatch]:
         while True:
             yield await self.deliveries.get()
 
@@ -85,6 +84,9 @@ class Place:
         if self.stream.settler.closed:
             raise UnavailableError("the connection was lost")
         self.stream.settler.push()
+
+    def at_once(self, name: str) -> None:
+        """Nothing may go at once."""
 
     async def publish(self, raw: bytes, body: bytes, target: AmqpTarget, check: Callable[[], None]) -> None:
         assert target == AmqpTarget("orders", "new")

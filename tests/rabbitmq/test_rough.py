@@ -89,6 +89,10 @@ async def test_what_cannot_be_is_put_aside_with_the_reason(rabbit: RabbitServer,
         await program.send(b"many headers", 1, of="x" * 60_000)
         found, body = await program.next("tarry.delay.refused")
         assert "properties have" in found.header("x-tarry-refused")
+        await program.send_with_key(b"no text", b"k\xff")
+        found, body = await program.next("tarry.delay.refused")
+        assert "routing key is 'k\\udcff'; allowed: a text in UTF-8" in found.header("x-tarry-refused")
+        assert body == b"no text"
         await program.send(b"past", -5)
         assert (await program.next())[0].header("x-delay") == -5
 

@@ -1,4 +1,7 @@
-"""A program that publishes with confirms, and one that takes: what each has seen, over broken connections."""
+"""A program that publishes with confirms, and one that takes: what each has seen, over broken connections.
+
+Both are as cheap as the bridge, whose wire they have: the rate is to be that of what they test.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,22 @@ import asyncio
 import random
 import time
 from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
-import aio_pika
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.exceptions import AMQPError, ChannelInvalidStateError
 
-GONE = (AMQPError, ChannelInvalidStateError, OSError, TimeoutError, asyncio.CancelledError)
+from tarry.bridge.acks import Acks
+from tarry.bridge.amqp_fields import AmqpProperties
+from tarry.bridge.frames import DELIVER, delivered_of
+from tarry.bridge.way import ExchangeWay
+from tarry.bridge.wire import WiredConnection
+
+GONE = (AMQPError, ChannelInvalidStateError, OSError, RuntimeError, TimeoutError, asyncio.CancelledError)
+CONFIRM_S = 60.0
 TICK_S = 0.02
 DELAYED, TARGET, QUEUE = "orders.delayed", "orders", "orders.target"
 
@@ -48,42 +60,46 @@ class Producer:
         """Publish until ``stopping`` is set and everything is confirmed."""
         while not self.stopping.is_set() or self._open:
             try:
-                async with await aio_pika.connect(self._url) as connection:
-                    await self._publish_on(await connection.channel())
+                async with connected(self._url) as connection:
+                    await self._publish_on(connection)
             except GONE:
                 await asyncio.sleep(0.2)
 
-    async def _publish_on(self, channel: AbstractChannel) -> None:
-        await channel.get_exchange(DELAYED)  # a bridge has been there
+    async def _publish_on(self, connection: WiredConnection) -> None:
+        looking = await connection.channel(publisher_confirms=False)
+        await looking.exchange_declare(DELAYED, passive=True)  # a bridge has been there
+        way = ExchangeWay(connection, await connection.channel(publisher_confirms=True), DELAYED)
         again = list(self._open)
         self._seen.published_again.update(again)
-        under_way = {asyncio.create_task(self._publish(channel, number)) for number in again}
+        for number in again:
+            self._publish(way, number)
         following = time.monotonic()
-        while not self.stopping.is_set() and not channel.is_closed:
+        while not self.stopping.is_set() and way.is_open:
             following = max(following + TICK_S, time.monotonic() - 1)
             for _ in range(int(self._per_second * TICK_S)):
                 number, self.published = self.published, self.published + 1
                 self._open[number] = self._random.randrange(self._delay_ms_max)
-                under_way.add(asyncio.create_task(self._publish(channel, number)))
+                self._publish(way, number)
             await asyncio.sleep(max(0, following - time.monotonic()))
-            under_way = {task for task in under_way if not task.done()}
-            while len(under_way) > self._per_second and not channel.is_closed:  # it does not keep up
-                _, under_way = await asyncio.wait(under_way, timeout=1, return_when=asyncio.FIRST_COMPLETED)
-        if under_way:
-            await asyncio.wait(under_way, timeout=60)
+            while len(self._open) > self._per_second and way.is_open:  # it does not keep up
+                await asyncio.sleep(TICK_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONFIRM_S):
+                while not way.is_idle:
+                    await asyncio.sleep(TICK_S)
 
-    async def _publish(self, channel: AbstractChannel, number: int) -> None:
-        delay_ms, began = self._open[number], time.time()
-        message = aio_pika.Message(
-            str(number).encode(), headers={"x-delay": delay_ms}, message_id=f"m{number}", delivery_mode=2
-        )
-        try:
-            exchange = await channel.get_exchange(DELAYED, ensure=False)
-            await exchange.publish(message, "new", timeout=60)
-        except GONE:
+    def _publish(self, way: ExchangeWay, number: int) -> None:
+        if not way.is_open:
             return
-        self._seen.due[number] = min(self._seen.due.get(number, began), began) + delay_ms / 1000
-        self._open.pop(number, None)
+        properties = AmqpProperties(fields={"delivery_mode": b"\2"})
+        properties.set_header("x-delay", self._open[number])
+        properties.set_text("message_id", f"m{number}")
+        way.send(properties.encode(), b"%d" % number, "new", partial(self._on_answer, number, time.time()))
+
+    def _on_answer(self, number: int, began: float, error: BaseException | None) -> None:
+        if error is None:
+            delay_ms = self._open.pop(number, 0)
+            self._seen.due[number] = min(self._seen.due.get(number, began), began) + delay_ms / 1000
 
 
 class Taker:
@@ -91,43 +107,66 @@ class Taker:
 
     def __init__(self, url: str, seen: Seen) -> None:
         self._url, self._seen = url, seen
+        self._acks: Acks | None = None
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
         while not self.stopping.is_set():
             try:
-                async with await aio_pika.connect(self._url) as connection:
+                async with connected(self._url) as connection:
                     channel = await connection.channel(publisher_confirms=False)
-                    await channel.set_qos(prefetch_count=1000)
-                    queue = await declare_target(channel)
-                    gone = asyncio.Event()
-                    connection.close_callbacks.add(lambda *_: gone.set())  # noqa: B023 - of this connection
-                    await queue.consume(self._take)
-                    ends = [asyncio.create_task(each.wait()) for each in (gone, self.stopping)]
-                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                    for each in ends:
-                        each.cancel()
+                    await channel.basic_qos(prefetch_count=1000)
+                    await declare_target(channel)
+                    self._acks = Acks(connection, channel)
+                    connection.listen(channel, self)
+                    await channel.basic_consume(QUEUE, _never)
+                    stopping = asyncio.create_task(self.stopping.wait())
+                    await asyncio.wait([channel.closing, stopping], return_when=asyncio.FIRST_COMPLETED)
+                    stopping.cancel()
             except GONE:
                 await asyncio.sleep(0.2)
 
-    async def _take(self, message: AbstractIncomingMessage) -> None:
-        number, seen = int(message.body), self._seen
-        if message.message_id != f"m{number}":
-            seen.faults.append(f"m{number} has come with the message id {message.message_id!r}")
+    def on_message(self, method: bytes, raw: bytes, body: bytes) -> None:
+        """Take a message."""
+        if not method.startswith(DELIVER) or self._acks is None:
+            return
+        number, seen, tag = int(body), self._seen, delivered_of(method).tag
+        if (message_id := AmqpProperties.decode(raw).text("message_id")) != f"m{number}":
+            seen.faults.append(f"m{number} has come with the message id {message_id!r}")
         seen.last = time.time()
-        if message.redelivered and seen.came.get(number):
+        is_again = method[5 + method[4] + 8]
+        if is_again and seen.came.get(number):
             seen.given_again[number] += 1
         else:
             seen.came[number].append(seen.last)
-        try:
-            await message.ack()
-        except GONE:
-            pass
+        self._acks.add(tag)
+
+    def on_confirm(self, tag: int, *, multiple: bool, is_taken: bool) -> None:
+        """Nothing is published here."""
+
+    def on_closing(self) -> None:
+        """Acknowledge nothing more."""
+        if self._acks is not None:
+            self._acks.close()
 
 
-async def declare_target(channel: AbstractChannel, kind: str = "quorum") -> aio_pika.abc.AbstractQueue:
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[WiredConnection]:
+    connection = WiredConnection(url)
+    await connection.connect()
+    try:
+        yield connection
+    finally:
+        with suppress(*GONE):
+            await connection.close()
+
+
+async def declare_target(channel: AbstractChannel, kind: str = "quorum") -> None:
     """Make the exchange that messages go to when they are due, and a queue behind it."""
-    exchange = await channel.declare_exchange(TARGET, "direct", durable=True)
-    queue = await channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": kind})
-    await queue.bind(exchange, "new")
-    return queue
+    await channel.exchange_declare(TARGET, exchange_type="direct", durable=True)
+    await channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": kind})
+    await channel.queue_bind(QUEUE, TARGET, "new")
+
+
+async def _never(message: DeliveredMessage) -> None:
+    raise AssertionError(message)

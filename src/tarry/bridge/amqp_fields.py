@@ -7,6 +7,7 @@ kinds of fields: https://www.rabbitmq.com/amqp-0-9-1-errata.html, "Field types")
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -63,6 +64,10 @@ _NUMBERS = {
     b"f": ">f",
     b"d": ">d",
 }
+
+
+_ADDED = frozenset({b"timestamp_in_ms", b"x-routed-by", b"x-received-by"})
+"""Headers that RabbitMQ's interceptors set, if it is told to (rabbitmq.conf, message_interceptors)."""
 
 
 class MalformedError(ValueError):
@@ -156,6 +161,22 @@ class AmqpProperties:
             self.headers[key] = kind + struct.pack(_NUMBERS[kind], -abs(number))
         else:
             self.set_header(name, -abs(int(number)))
+
+
+def name_of(raw: bytes) -> str:
+    """Return a name of encoded properties, by which what RabbitMQ returns is found.
+
+    RabbitMQ may have encoded them anew, with what its interceptors add.
+    """
+    try:
+        properties = AmqpProperties.decode(raw)
+    except MalformedError:
+        return ""
+    fields = [(name.encode(), value) for name, value in properties.fields.items() if name != "timestamp"]
+    headers = [(b"." + name, value) for name, value in properties.headers.items() if name not in _ADDED]
+    parts = [part for pair in sorted(fields + headers) for part in pair]
+    sizes = b"".join(len(part).to_bytes(4, "big") for part in parts)
+    return hashlib.blake2b(sizes + b"".join(parts), digest_size=16).hexdigest()
 
 
 def _size(kind: str, raw: bytes, at: int) -> int:

@@ -57,8 +57,13 @@ class Incoming:
         """Return its properties, as they were published.
 
         Raises:
-            InvalidArgumentError: they are none of AMQP 0-9-1.
+            InvalidArgumentError: they are none of AMQP 0-9-1, or its exchange or routing key is no text.
         """
+        for name, text in (("exchange", self.exchange), ("routing key", self.routing_key)):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidArgumentError(f"its {name} is {text!a:.80}; allowed: a text in UTF-8") from error
         try:
             properties = AmqpProperties.decode(self.raw)
         except MalformedError as error:

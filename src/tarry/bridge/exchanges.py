@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Callable
+from contextlib import suppress
 
 from aiormq import Connection
 from aiormq.abc import AbstractChannel
-from aiormq.channel import Channel
 from aiormq.exceptions import (
     AMQPError,
     ChannelAccessRefused,
@@ -26,12 +23,12 @@ from aiormq.exceptions import (
     ChannelLockedResource,
     ChannelNotFoundEntity,
     ChannelPreconditionFailed,
-    DeliveryError,
-    PublishError,
 )
 
+from tarry.base.event_loop import settle_future
 from tarry.bridge.amqp_message import AmqpTarget
-from tarry.bridge.raw_transport import RawProperties
+from tarry.bridge.way import ExchangeWay, NotTakenError
+from tarry.bridge.wire import WiredConnection
 
 KNOWN_S = 30.0
 """For so long an exchange counts as there, or not, without another look.
@@ -47,33 +44,30 @@ REFUSED: tuple[type[BaseException], ...] = (
 """Errors by which RabbitMQ closes a channel: no other try will mend them by itself."""
 
 
-class NotTakenError(Exception):
-    """RabbitMQ does not take a message; it says why: no such exchange, no queue behind it, or a refusal."""
-
-
-@dataclass(slots=True)
-class _Way:
-    """The channel to one exchange, and what is under way on it."""
-
-    channel: Channel
-    under_way: dict[str, asyncio.Future[None]] = field(default_factory=dict)
-    """Messages under way, by name of their properties.
-
-    What RabbitMQ returns is found by that name, so two of one name wait for one another.
-    """
-
-
 class Exchanges:
     """Exchanges of a connection, to publish to with confirms."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._ways: OrderedDict[str, _Way] = OrderedDict()
+    def __init__(self, connection: WiredConnection) -> None:
+        self._connection, self._loop = connection, asyncio.get_running_loop()
+        self._ways: OrderedDict[str, ExchangeWay] = OrderedDict()
         self._known: dict[str, tuple[float, bool]] = {}
         self._single_until_s: dict[str, float] = {}
         self._singles: dict[str, asyncio.Lock] = {}
         self._opening = asyncio.Lock()
         self._looking = asyncio.Lock()
+
+    def at_once(self, name: str) -> ExchangeWay | None:
+        """Return the way by which messages may go to an exchange now; None: they have to :meth:`publish`.
+
+        What its channel's end says of a message is to be given to :meth:`on_closed`.
+        """
+        now_s, way = self._loop.time(), self._ways.get(name)
+        if way is None or not way.is_open or self._connection.wire.is_blocked:
+            return None
+        if (name and not self._look_up(name)) or self._single_until_s.get(name, 0.0) > now_s:
+            return None
+        self._ways.move_to_end(name)
+        return way
 
     async def publish(
         self, raw: bytes, body: bytes, target: AmqpTarget, check: Callable[[], None] = lambda: None
@@ -91,7 +85,7 @@ class Exchanges:
         if name and not await self._exists(name):
             raise NotTakenError(f"there is no exchange {name!r}")
         await self._connection.ready()
-        if self._single_until_s.get(name, 0.0) <= asyncio.get_running_loop().time():
+        if self._single_until_s.get(name, 0.0) <= self._loop.time():
             await self._publish(raw, body, target, check)
             return
         async with self._singles.setdefault(name, asyncio.Lock()):
@@ -102,37 +96,35 @@ class Exchanges:
 
     async def _publish(self, raw: bytes, body: bytes, target: AmqpTarget, check: Callable[[], None]) -> None:
         way = await self._way(target.exchange)
-        properties = RawProperties(raw)
+        check()
+        done = self._loop.create_future()
+        way.send(raw, body, target.routing_key, lambda error: settle_future(done, error))
         try:
-            async with _turn(way, str(properties.message_id)):
-                check()
-                await way.channel.basic_publish(
-                    body, exchange=target.exchange, routing_key=target.routing_key, properties=properties,
-                    mandatory=True, wait=False,
-                )  # fmt: skip
-        except PublishError as error:
-            raise NotTakenError(f"no queue takes it: {_return_text(error)}, {_shown(target)}") from error
-        except DeliveryError as error:
-            raise NotTakenError(f"a queue refuses it, {_shown(target)}") from error
+            await done
         except ChannelClosed:
-            self._single_until_s[target.exchange] = asyncio.get_running_loop().time() + KNOWN_S
-            self._known.pop(target.exchange, None)
+            self.on_closed(target.exchange)
             raise
 
-    async def _way(self, name: str) -> _Way:
+    def on_closed(self, name: str) -> None:
+        """RabbitMQ has closed the channel to an exchange: what goes there goes one by one for a while."""
+        self._single_until_s[name] = self._loop.time() + KNOWN_S
+        self._known.pop(name, None)
+
+    async def _way(self, name: str) -> ExchangeWay:
         way = self._ways.get(name)
-        if way is not None and not way.channel.is_closed:
+        if way is not None and way.is_open:
             self._ways.move_to_end(name)
             return way
         async with self._opening:
             way = self._ways.get(name)
-            if way is None or way.channel.is_closed:
-                way = self._ways[name] = _Way(cast(Channel, await open_channel(self._connection, confirms=True)))
+            if way is None or not way.is_open:
+                channel = await open_channel(self._connection, confirms=True)
+                way = self._ways[name] = ExchangeWay(self._connection, channel, name)
             self._ways.move_to_end(name)
             for other, idle in list(self._ways.items()):
                 if len(self._ways) <= CHANNELS_MAX:
                     break
-                if not idle.under_way and other != name:
+                if idle.is_idle and other != name:
                     del self._ways[other]
                     with suppress(*LOST):
                         await idle.channel.close()
@@ -149,7 +141,7 @@ class Exchanges:
     def _look_up(self, name: str) -> bool | None:
         """Return what the last look has found; None: it was too long ago."""
         until_s, is_there = self._known.get(name, (0.0, False))
-        return is_there if asyncio.get_running_loop().time() < until_s else None
+        return is_there if self._loop.time() < until_s else None
 
     async def _look(self, name: str) -> bool:
         """Look by a channel of its own: RabbitMQ closes it if there is no such exchange."""
@@ -163,7 +155,7 @@ class Exchanges:
             await channel.close()
         if len(self._known) > 10 * CHANNELS_MAX:
             self._known.clear()
-        self._known[name] = (asyncio.get_running_loop().time() + KNOWN_S, is_there)
+        self._known[name] = (self._loop.time() + KNOWN_S, is_there)
         return is_there
 
 
@@ -179,25 +171,3 @@ async def open_channel(connection: Connection, *, confirms: bool = False) -> Abs
         if not connection.is_closed:
             raise
         raise ChannelInvalidStateError("the connection has ended") from error  # the library has no error for it
-
-
-@asynccontextmanager
-async def _turn(way: _Way, name: str) -> AsyncIterator[None]:
-    """Wait until no other message of this name is under way."""
-    while (other := way.under_way.get(name)) is not None:
-        await asyncio.wait([other])
-    done = way.under_way[name] = asyncio.get_running_loop().create_future()
-    try:
-        yield
-    finally:
-        del way.under_way[name]
-        done.set_result(None)
-
-
-def _return_text(error: PublishError) -> str:
-    frame: Any = error.frame
-    return str(frame.reply_text)
-
-
-def _shown(target: AmqpTarget) -> str:
-    return f"exchange {target.exchange!r}, routing key {target.routing_key!r}"

@@ -7,8 +7,6 @@ busier the machine, the larger they are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 GATHER_S = 0.01
 """Shortest wait."""
@@ -17,32 +15,32 @@ GATHER_S_MAX = 0.1
 
 
 class Gathering:
-    """Of one direction of a bridge."""
+    """Of one direction of a bridge: ``async with`` does its block with others, as one of a batch."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._under_way = 0
-        self._next: asyncio.Future[None] | None = None
+        self._next: list[asyncio.Future[None]] = []
 
-    @asynccontextmanager
-    async def together(self) -> AsyncIterator[None]:
-        """Do the block with others, as one of a batch."""
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
+    async def __aenter__(self) -> None:
+        if not self._next:
             self._plan(GATHER_S)
-        await asyncio.shield(self._next)
+        turn = self._loop.create_future()  # of its own: who is cancelled takes no other along
+        self._next.append(turn)
+        await turn
         self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._under_way -= 1
 
     def _plan(self, waited_s: float) -> None:
-        asyncio.get_running_loop().call_later(GATHER_S, self._go, waited_s)
+        self._loop.call_later(GATHER_S, self._go, waited_s)
 
     def _go(self, waited_s: float) -> None:
         if self._under_way and waited_s < GATHER_S_MAX:
             self._plan(waited_s + GATHER_S)
             return
-        gathered, self._next = self._next, None
-        if gathered is not None:
-            gathered.set_result(None)
+        gathered, self._next = self._next, []
+        for turn in gathered:
+            if not turn.done():
+                turn.set_result(None)

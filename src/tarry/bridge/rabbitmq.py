@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from aiormq import Connection
 from aiormq.exceptions import AuthenticationError, ConnectionClosed, InvalidFrameError, ProbableAuthenticationError
 from yarl import URL
 
@@ -24,9 +23,9 @@ from tarry.bridge.confirmed import Confirmed
 from tarry.bridge.exchanges import LOST, Exchanges, open_channel
 from tarry.bridge.giving import GROUP, Giving
 from tarry.bridge.queues import declare
-from tarry.bridge.raw_transport import RawTransport
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
 from tarry.bridge.taking import Taking
+from tarry.bridge.wire import WiredConnection
 from tarry.client.aio import AsyncClient
 
 log = logging.getLogger(__name__)
@@ -122,16 +121,15 @@ class RabbitBridge:
 
 
 @asynccontextmanager
-async def _connection(url: str, what: str) -> AsyncIterator[Connection]:
+async def _connection(url: str, what: str) -> AsyncIterator[WiredConnection]:
     name: Any = {"connection_name": f"tarry bridge, {what}"}
-    transport = RawTransport()
-    connection = Connection(url, transport_factory=transport, client_properties=name)
+    connection = WiredConnection(url, client_properties=name)
     try:
         await connection.connect()
     except InvalidFrameError as error:
-        if transport.closed is None:
+        if connection.wire.closed is None:
             raise
-        code, text = transport.closed
+        code, text = connection.wire.closed
         if code == NOT_ALLOWED and LIMIT not in text:
             raise InvalidArgumentError(
                 f"RabbitMQ refuses the virtual host {connection.vhost!r}: {text}; allowed: one that is there, and the "
@@ -158,8 +156,8 @@ class _Session:
         settings: BridgeSettings,
         client: AsyncClient,
         figures: BridgeFigures,
-        taking: Connection,
-        giving: Connection,
+        taking: WiredConnection,
+        giving: WiredConnection,
         confirmed: Confirmed,
     ) -> None:
         self._settings, self._figures, self._connections = settings, figures, (taking, giving)
@@ -180,7 +178,7 @@ class _Session:
         await channel.basic_qos(prefetch_count=self._settings.window)
         await declare(taking, self._settings)
         giving = asyncio.create_task(self._giving.run())
-        consumed = await channel.basic_consume(queue, self._taking.take)
+        consumed = await self._taking.consume(channel, queue)
         self._figures.connected = True
         log.info("connected to RabbitMQ")
         ends = [asyncio.create_task(each.wait()) for each in (stopping, self._lost)]

@@ -9,22 +9,25 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from typing import TypeVar
 
-from aiormq import Connection
-from aiormq.abc import DeliveredMessage
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.commands import Basic
 
 from tarry.base.back_off import BackOff
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.bridge import frames
+from tarry.bridge.acks import Acks
 from tarry.bridge.amqp_fields import AmqpProperties
 from tarry.bridge.amqp_message import CANCEL, TOPIC, AmqpTarget, Incoming, cancelled_key, row_of
-from tarry.bridge.exchanges import LOST, Exchanges, NotTakenError
+from tarry.bridge.exchanges import LOST, Exchanges
 from tarry.bridge.gathering import Gathering
 from tarry.bridge.once import Taken, schedule_once
 from tarry.bridge.queues import declare, refused_queue
-from tarry.bridge.raw_transport import raw_of
 from tarry.bridge.saying import Saying
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
 from tarry.bridge.under_way import UnderWay
+from tarry.bridge.way import NotTakenError
+from tarry.bridge.wire import WiredConnection
 from tarry.client.aio import AsyncClient
 
 log = logging.getLogger(__name__)
@@ -49,7 +52,7 @@ class Taking:
         settings: BridgeSettings,
         client: AsyncClient,
         figures: BridgeFigures,
-        connection: Connection,
+        connection: WiredConnection,
         out: Exchanges,
     ) -> None:
         """Take by ``connection``; answers, and what is refused, go ``out``."""
@@ -61,18 +64,30 @@ class Taking:
         self._clock = SystemClock()
         self._saying = Saying(log)
         self._gathering = Gathering()
+        self._acks: Acks | None = None
 
-    async def take(self, message: DeliveredMessage) -> None:
+    async def consume(self, channel: AbstractChannel, queue: str) -> Basic.ConsumeOk:
+        """Begin to take messages, by a channel for that alone."""
+        self._acks = Acks(self._connection, channel)
+        self._connection.listen(channel, self)
+        return await channel.basic_consume(queue, _never)
+
+    def on_message(self, method: bytes, raw: bytes, body: bytes) -> None:
         """Begin with a message."""
-        # A task of ours: the library cancels its own where the channel ends.
-        self.under_way.begin(self._take_one(message))
+        if method.startswith(frames.DELIVER):
+            given = frames.delivered_of(method)
+            self.under_way.begin(self._take_one(Incoming(raw, body, given.exchange, given.routing_key, given.tag)))
 
-    async def _take_one(self, message: DeliveredMessage) -> None:
+    def on_confirm(self, tag: int, *, multiple: bool, is_taken: bool) -> None:
+        """Nothing is published here."""
+
+    def on_closing(self) -> None:
+        """Acknowledge nothing more."""
+        if self._acks is not None:
+            self._acks.close()
+
+    async def _take_one(self, incoming: Incoming) -> None:
         taken_ms = self._clock.now_ms()
-        incoming = Incoming(
-            raw_of(message.header.properties), message.body, message.exchange or "", message.routing_key or "",
-            message.delivery_tag or 0,
-        )  # fmt: skip
         try:
             try:
                 properties = incoming.properties()
@@ -84,7 +99,8 @@ class Taking:
                     await self._schedule(Taken(row, fingerprint, taken_ms))
             except InvalidArgumentError as error:
                 await self._refuse(incoming, error)
-            await message.channel.basic_ack(incoming.tag, wait=False)
+            if self._acks is not None:
+                self._acks.add(incoming.tag)
         except LOST:  # then it is given to us again
             pass
         except Exception:
@@ -96,7 +112,7 @@ class Taking:
         if key is not None and task is not None:
             self._scheduling[key] = task
         try:
-            async with self._gathering.together() if taken.waits_ms >= GATHER_MIN_MS else nullcontext():
+            async with self._gathering if taken.waits_ms >= GATHER_MIN_MS else nullcontext():
                 await self._until_answered(lambda: schedule_once(self._client, taken, time.monotonic() - taken_s))
         finally:
             if key is not None and self._scheduling.get(key) is task:
@@ -166,3 +182,8 @@ class Taking:
                 await asyncio.sleep(back_off.fail())
                 await declare(self._connection, self._settings)
         self._figures.refused += 1
+
+
+async def _never(message: DeliveredMessage) -> None:
+    """Take what the library has read: nothing comes that way (:meth:`Taking.on_message`)."""
+    raise AssertionError(message)

@@ -8,7 +8,6 @@ content header is exchanged on its way: its properties become one header of byte
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import struct
 from typing import Any
 
@@ -16,14 +15,12 @@ from aiormq.connection import TCPTransportFactory, TLSTransportFactory, Transpor
 from pamqp.commands import Basic
 from yarl import URL
 
-from tarry.bridge.amqp_fields import AmqpProperties, MalformedError
+from tarry.bridge.amqp_fields import name_of
 
 RAW = "raw"
 _FRAME_METHOD, _FRAME_HEADER, _END = 1, 2, b"\xce"
 _MESSAGE_ID_AND_HEADERS = 0x2080
 _BASIC_RETURN, _CONNECTION_CLOSE = struct.pack(">HH", 60, 50), struct.pack(">HH", 10, 50)
-_ADDED = frozenset({b"timestamp_in_ms", b"x-routed-by", b"x-received-by"})
-"""Headers that RabbitMQ's interceptors set, if it is told to (rabbitmq.conf, message_interceptors)."""
 
 
 class RawTransport(TransportFactory):
@@ -46,7 +43,7 @@ class RawTransport(TransportFactory):
 
 
 class RawReader:
-    """Reader of aiormq's connection: whole frames, those of content headers exchanged."""
+    """AmqpReader of aiormq's connection: whole frames, those of content headers exchanged."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self._ready = reader, b""
@@ -103,22 +100,6 @@ def raw_of(properties: Basic.Properties) -> bytes:
     """Return the bytes that properties came as."""
     headers: Any = properties.headers
     return bytes(headers[RAW])
-
-
-def name_of(raw: bytes) -> str:
-    """Return the name by which aiormq finds what RabbitMQ returns: it looks for the message id.
-
-    RabbitMQ may have encoded the properties anew, with what its interceptors add.
-    """
-    try:
-        properties = AmqpProperties.decode(raw)
-    except MalformedError:
-        return ""
-    fields = [(name.encode(), value) for name, value in properties.fields.items() if name != "timestamp"]
-    headers = [(b"." + name, value) for name, value in properties.headers.items() if name not in _ADDED]
-    parts = [part for pair in sorted(fields + headers) for part in pair]
-    sizes = b"".join(len(part).to_bytes(4, "big") for part in parts)
-    return hashlib.blake2b(sizes + b"".join(parts), digest_size=16).hexdigest()
 
 
 class RawProperties(Basic.Properties):
