@@ -14,7 +14,7 @@ import tarry
 from tarry.client import Client
 from tarry.worker.outcomes import Ending
 from tests.contract.conftest import Served
-from tests.waiting import wait_until, wait_until_async
+from tests.waiting import wait_until_async
 from tests.worker.conftest import running
 
 pytestmark = pytest.mark.asyncio
@@ -98,27 +98,6 @@ async def test_what_ends_a_task_elsewhere_is_a_failure_of_its_message_alone(
         assert worker.figures()[0].ended[Ending.HANDLED] == 1
 
 
-async def test_plain_functions_run_in_as_many_threads_as_may_work(served: Served, client: Client) -> None:
-    worker, together = tarry.Worker(served.address), threading.Barrier(3)
-    names, lock, most = set(), threading.Lock(), [0, 0]
-
-    @worker.on("orders", group="billing", concurrency=3)
-    def bill(message: tarry.Delivery) -> None:
-        with lock:
-            most[0] += 1
-            most[1] = max(most)
-            names.add(threading.current_thread().name)
-        together.wait(60)  # nobody gets through alone
-        with lock:
-            most[0] -= 1
-
-    for _ in range(12):
-        client.schedule("orders", b"x")
-    async with running(worker):
-        await wait_until_async(lambda: worker.figures() and worker.figures()[0].ended[Ending.HANDLED] == 12)
-    assert (most[1], len(names), lag(client)) == (3, 3, 0)
-
-
 async def test_tasks_of_one_handler_work_at_the_same_time_when_each_takes_long(served: Served, client: Client) -> None:
     """Unsettled messages count in the consumer's window, which must not be what one of them works through."""
     worker, at_work, let_go = tarry.Worker(served.address), 0, asyncio.Event()
@@ -172,26 +151,6 @@ async def test_what_takes_too_long_is_tried_again(served: Served, client: Client
     async with running(worker):
         await wait_until_async(lambda: reasons(client))
     assert (cancelled, reasons(client)) == ([1], ["TimeoutError: not handled within 0.05 s"])
-
-
-async def test_a_thread_that_takes_too_long_is_told_and_keeps_its_place(served: Served, client: Client) -> None:
-    worker, seen, let_go = tarry.Worker(served.address), [], threading.Event()
-
-    @worker.on("orders", group="billing", timeout=0.05, concurrency=1)
-    def bill(message: tarry.Delivery) -> None:
-        seen.append(message.attempt)
-        if message.attempt == 1:
-            wait_until(lambda: message.lost)
-            let_go.wait(60)
-            seen.append("over")
-
-    client.schedule("orders", b"x")
-    async with running(worker):
-        await wait_until_async(lambda: worker.figures() and worker.figures()[0].ended[Ending.RETRIED])
-        assert seen == [1]  # the next try has no thread
-        let_go.set()
-        await wait_until_async(lambda: worker.figures()[0].ended[Ending.HANDLED])
-    assert seen == [1, "over", 2]
 
 
 async def test_a_message_that_is_lost_is_cancelled_and_comes_again(served: Served, client: Client) -> None:

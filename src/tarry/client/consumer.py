@@ -97,6 +97,26 @@ class Consumer:
         """
         handle_each(self, handle)
 
+    @property
+    def is_served(self) -> bool:
+        """True if the broker is there, and hands messages to this consumer."""
+        return self._feed.is_served
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called, in any thread, whenever leases of messages in work may have been lost.
+
+        It must be quick, and call nothing of the consumer's. :attr:`Delivery.lost` says which.
+        """
+        self._holding.on_lost = callback
+
+    def give_back(self) -> None:
+        """Give back what nobody has begun, and take no more: each loop ends after the message that it has.
+
+        What is in work is held as before, and settled; :meth:`close` comes afterwards.
+        """
+        self._holding.give_back()
+        self._queue.put(None)
+
     def flush(self, timeout: float = 30.0) -> None:
         """Wait until all acks so far are durable in the broker.
 

@@ -72,7 +72,7 @@ class Holding:
         self.window = min(START_ROWS, prefetch)
         """Unsettled messages that the broker may hand to it."""
         self._prefetch = prefetch
-        self._on_lost = on_lost
+        self.on_lost = on_lost
         # Reentrant: a consumer in a circle of references may be collected by whoever is in here.
         self._lock = threading.RLock()
         self._work_ended = threading.Condition(self._lock)
@@ -137,7 +137,7 @@ class Holding:
             self._target = max(1, self._target)
             self.window = min(self._prefetch, max(START_ROWS, self._target, self._floor))
             if had_some:
-                self._on_lost()
+                self.on_lost()
 
     def add(self, batch: DeliveryBatch) -> None:
         """Add a batch that has come."""
@@ -276,7 +276,7 @@ class Holding:
             batch.until_s = GONE_S
             self._take_rest(batch)
             self._forget_done(batch)
-            self._on_lost()
+            self.on_lost()
 
     # -- what keeps a message of a batch in work: see Delivery.__enter__ ---------------------------------------------
 

@@ -21,6 +21,12 @@ class HandlerFigures:
     is_served: bool = False
     """The broker is there, and hands out messages."""
 
+    def add(self, other: HandlerFigures) -> None:
+        """Add what was counted elsewhere."""
+        for ending, count in other.ended.items():
+            self.ended[ending] += count
+        self.busy_s += other.busy_s
+
     def as_json(self) -> dict[str, Any]:
         """Return them for another process."""
         return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 import typing
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from tarry.client.consume_options import CheckedConsumeOptions, HoldOptions, che
 from tarry.client.delivery import Delivery
 from tarry.message.message import Message
 from tarry.worker.bodies import Decode, decoder_of
-from tarry.worker.outcomes import RetryRules
+from tarry.worker.outcomes import Ending, Reject, Retry, RetryRules, settle
+
+log = logging.getLogger("tarry.worker")
 
 Call = Callable[[Delivery], Awaitable[Any]]
 """Handles a message, to be awaited."""
@@ -101,7 +104,7 @@ class Handler:
         if not self.is_async:
 
             async def call_sync(message: Delivery) -> Any:
-                result = await run_sync(functools.partial(self._call, message))
+                result = await run_sync(functools.partial(self.call_plain, message))
                 return await result if inspect.isawaitable(result) else result
 
             return call_sync
@@ -114,7 +117,8 @@ class Handler:
 
         return call_async
 
-    def _call(self, message: Delivery) -> Any:
+    def call_plain(self, message: Delivery) -> Any:
+        """Call the function, a plain one, here and now."""
         args, kwargs = self.arguments(message)
         return self.function(*args, **kwargs)
 
@@ -133,6 +137,26 @@ class Handler:
             else:
                 args.append(value)
         return args, kwargs
+
+    def fail(self, message: Delivery, error: BaseException) -> Ending:
+        """Settle a message whose handling has failed, by the rules; a line in the log says so. Any thread."""
+        verdict = self.rules.verdict(error, message.attempt)
+        settle(message, verdict)
+        if verdict.ending is Ending.RELEASED:
+            return verdict.ending
+        is_meant = isinstance(error, Retry | Reject)  # the handler says so, and where in it is of no interest
+        log.warning(
+            "%s: message %s of %s, attempt %d, is %s: %s",
+            self.name, message.id, message.topic, message.attempt, verdict.ending, verdict.reason,
+            exc_info=None if is_meant else error,
+        )  # fmt: skip
+        return verdict.ending
+
+    def log_lost(self, message: Delivery) -> None:
+        """Say in the log that a message that is handled is not ours any more."""
+        log.warning(
+            "%s: message %s of %s was lost while it was handled, and comes again", self.name, message.id, message.topic
+        )
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -7,7 +7,6 @@ until the task asks for the next, and gives back what waits for too long; so not
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -18,10 +17,8 @@ from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.delivery import Delivery
 from tarry.worker.figures import HandlerFigures
 from tarry.worker.handler import Call, Handler, Middleware
-from tarry.worker.outcomes import Ending, Reject, Retry, is_of_handler, settle
+from tarry.worker.outcomes import Ending, is_of_handler
 from tarry.worker.threads import WorkThread
-
-log = logging.getLogger("tarry.worker")
 
 CANCEL_S = 3.0
 """Seconds that handlers may take to end once they are cancelled, at the end of the time to drain."""
@@ -136,17 +133,7 @@ class HandlerLoop:
     def _fail(self, slot: _Slot, message: Delivery, error: BaseException) -> Ending:
         if slot.why is not None:
             return self._cancelled(slot, message)
-        verdict = self._handler.rules.verdict(error, message.attempt)
-        settle(message, verdict)
-        if verdict.ending is Ending.RELEASED:
-            return verdict.ending
-        is_meant = isinstance(error, Retry | Reject)  # the handler says so, and where in it is of no interest
-        log.warning(
-            "%s: message %s of %s, attempt %d, is %s: %s",
-            self._handler.name, message.id, message.topic, message.attempt, verdict.ending, verdict.reason,
-            exc_info=None if is_meant else error,
-        )  # fmt: skip
-        return verdict.ending
+        return self._handler.fail(message, error)
 
     def _cancelled(self, slot: _Slot, message: Delivery) -> Ending:
         assert slot.why is not None
@@ -159,10 +146,7 @@ class HandlerLoop:
     def _on_lost(self) -> None:
         for slot in self._slots:
             if slot.message is not None and slot.message.lost:
-                log.warning(
-                    "%s: message %s of %s was lost while it was handled, and comes again",
-                    self._handler.name, slot.message.id, slot.message.topic,
-                )  # fmt: skip
+                self._handler.log_lost(slot.message)
                 if slot.thread is None:
                     slot.cancel(Ending.LOST)
 

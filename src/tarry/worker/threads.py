@@ -1,4 +1,4 @@
-"""A thread for handlers that are plain functions: one for each message that is handled at a time.
+"""A thread for plain functions that are awaited: one for each message that is handled at a time.
 
 Daemons, not those of an executor: the interpreter waits at its end for these, and a function that hangs would keep a
 worker from stopping.

@@ -207,8 +207,9 @@ class Worker:
         if self._client is not None:
             raise InvalidArgumentError("the worker runs already; allowed: once at a time")
         async with AsyncClient(self.address, tls=self._tls, token=self._token) as client:
-            self._serving, self._loop = Serving(client, self.drain_s), asyncio.get_running_loop()
             sync_client = Client(self.address, tls=self._tls, token=self._token)  # it connects when it is used
+            self._serving = Serving(client, sync_client, self.drain_s)
+            self._loop = asyncio.get_running_loop()
             try:
                 with self.lend(client, sync_client):
                     await self._serving.run(self.handlers, self.middlewares, self.lifespans)
