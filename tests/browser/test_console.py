@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from typing import Literal
 from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tarry.broker import Broker
 from tarry.repeat import Repeat
@@ -31,7 +33,12 @@ CRAMPED = """[
 PAGES = (
     *("/", "/console/topics", "/console/topic?topic=orders", "/console/group?topic=orders&group=g"),
     *("/console/pending", "/console/series", "/console/dead", "/console/dead?topic=orders&group=g"),
-    *("/console/past", "/console/past?range=30d&topic=orders"),
+    *("/console/past", "/console/past?range=30d&topic=orders", "/console/past/at?from=1h&until=1m"),
+    *(
+        "/console/topics?sort=-accepted&groups=waiting",
+        "/console/topic?topic=none",
+        "/console/group?topic=orders&group=no",
+    ),
     *("/console/jobs", "/console/push", "/console/push?name=hook", "/console/schedule", "/console/system"),
 )
 
@@ -123,6 +130,123 @@ def test_a_bar_opens_the_messages_behind_it(visit: Visit, broker: Broker) -> Non
     # The first bar is today, which nearly all of them fall into.
     page.mouse.click(box["x"] + box["width"] / 64, box["y"] + box["height"] - 4)
     expect(page).to_have_url(re.compile("/console/pending.topic=bars&from=[0-9]+&until=[0-9]+"))
+
+
+SHIFTS = """() => { window.shifts = []; new PerformanceObserver((list) => {
+    for (const each of list.getEntries()) {
+        for (const { node } of each.sources) window.shifts.push(node?.parentElement?.outerHTML.slice(0, 300) ?? "?");
+    }
+}).observe({ type: "layout-shift", buffered: true }); }"""
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["desk", "phone"])
+def test_a_forecast_that_is_being_made_says_so_and_nothing_moves(visit: Visit, size: dict[str, int]) -> None:
+    visit.resize(size)
+    held: list[Route] = []
+    visit.page.route("**/console/data/forecast**", lambda route: held.append(route))
+    with visit.page.expect_request("**/console/data/forecast**"):
+        page = visit.go("/")
+    page.evaluate(SHIFTS)
+    state = page.locator("#load-state")
+    expect(state).to_have_text("The load to come is being counted…")
+    expect(state).to_be_in_viewport()
+    herds = [{"due_ms": 1_893_456_000_000 + n, "rows": 1000 + n} for n in range(9)]
+    whole = {"unit": "hour", "unit_s": 3600, "now_ms": 1_893_456_000_000, "at": [1_893_456_000, 1_893_459_600]}
+    counts = {"rows": 5, "loads": [2, 3], "unsure": [0, 0], "herds": herds}
+    held.pop().fulfill(json=whole | counts)
+    expect(state).to_be_hidden()
+    expect(page.locator("#chart-load canvas")).to_be_visible()
+    expect(page.locator("#herds a")).to_have_count(6)
+    expect(page.locator("#load-at")).to_have_text("counted at 00:00:00")
+    with page.expect_request("**unit=day**"):
+        page.click("#unit-day")
+    expect(state).to_have_text("The load to come is being counted…")
+    expect(page.locator("#chart-load canvas")).to_be_visible()
+    held.pop().fulfill(status=500, json={})
+    expect(state).to_contain_text("could not be counted")
+    page.click("#unit-minute")
+    expect(state).to_have_text("The load to come is being counted…")
+    held.pop().fulfill(json=whole | {"unit": "minute", "rows": 0, "at": [0], "loads": [0], "unsure": [0], "herds": []})
+    expect(page.locator("#chart-load")).to_have_text("Nothing falls due within the next hour.")
+    assert page.evaluate("window.shifts") == []
+    visit.complaints = [text for text in visit.complaints if "500" not in text]
+
+
+def test_a_herd_of_the_past_opens_what_is_kept_of_it(visit: Visit) -> None:
+    minute = time.time_ns() // 60_000_000_000 - 5
+    herd_ms = minute * 60_000 + 17
+    steps = [(minute + n) * 60 for n in range(3)]
+    names = ("accepted", "fired", "handed_out", "acknowledged", "ready", "lateness_p50_ms", "lateness_p99_ms")
+    past = {name: [1, 1, 1] for name in names} | {"at": steps, "step_s": 60, "pending": [9, 9, None]}
+    past |= {"herd_rows": [400, 1, None], "herd_due_ms": [herd_ms, steps[1] * 1000, None]}
+    visit.page.route("**/console/data/past**", lambda route: route.fulfill(json=past))
+    page = visit.go("/console/past")
+    expect(page.locator("#past-herds a")).to_have_text([re.compile("^400 at ")])
+    page.click("#past-herds a")
+    expect(page).to_have_url(re.compile(f"/console/past/at[?]from={herd_ms}&until={herd_ms + 1}$"))
+    expect(page.locator("h1")).to_contain_text("1ms from")
+    page.go_back()
+    box = page.locator("[data-chart=past-pending] .u-over").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 2, box["y"] + box["height"] / 2)
+    expect(page).to_have_url(re.compile(f"/console/past/at[?]from={steps[0] * 1000}&until={steps[1] * 1000}$"))
+
+
+def test_lists_are_sorted_on_a_phone(visit: Visit, broker: Broker) -> None:
+    for count, topic in enumerate(("sorted.a", "sorted.b"), 1):
+        for _ in range(count):
+            broker.schedule(topic, b"x", delay="2d")
+    visit.resize(PHONE)
+    page = visit.go("/console/topics?find=sorted.")
+    rows = page.locator("section").first.locator("tbody td:first-child")
+    expect(rows).to_have_text(["sorted.b", "sorted.a"])
+    order = page.get_by_label("Sorted by").first
+    order.select_option(label="Accepted, fewest first")
+    for each in (order, page.locator("#sort-topics button")):
+        box = each.bounding_box()
+        assert box is not None and min(box["width"], box["height"]) >= 24
+    page.locator("#sort-topics button").click()
+    expect(page).to_have_url(re.compile("find=sorted.*sort=accepted"))
+    expect(rows).to_have_text(["sorted.a", "sorted.b"])
+    expect(page.locator("td[data-label=Accepted]").first).to_be_visible()
+    expect(order).to_have_value("accepted")
+    visit.resize(WIDE)
+    expect(page.locator("#sort-topics")).to_be_hidden()
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Accepted ▲")
+
+
+def test_the_histogram_can_be_read_on_a_phone(visit: Visit, broker: Broker) -> None:
+    consumer = threading.Thread(target=lambda: broker.receive("late", "g", wait_ms=60_000))
+    consumer.start()
+    broker.schedule("late", b"x", delay=1)
+    consumer.join()
+    for size, selector in ((PHONE, ".lines th"), (WIDE, ".bars .at")):
+        visit.resize(size)
+        page = visit.go("/")
+        label = page.locator(selector).first
+        expect(label).to_be_visible()
+        height = label.evaluate("e => parseFloat(getComputedStyle(e).fontSize) * (e.getScreenCTM?.().a ?? 1)")
+        assert height >= 9.5
+
+
+def test_a_page_that_is_hidden_asks_nothing(visit: Visit) -> None:
+    """The browser's clock is run on, not waited for."""
+    page = visit.page
+    page.clock.install()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path in PAGES:
+        visit.go(path)
+        page.wait_for_load_state("networkidle")
+        page.evaluate("Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })")
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        asked.clear()
+        page.clock.run_for(180_000)
+        assert asked == [], path
+    visit.go("/")
+    page.evaluate("Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })")
+    with page.expect_request("**/console/live"), page.expect_request("**/console/data/forecast**"):
+        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
 
 
 def test_cancelling_asks_first(visit: Visit, broker: Broker) -> None:

@@ -157,6 +157,96 @@ async def test_the_past_is_drawn_with_its_gaps(tmp_path: Path) -> None:
         assert "not a topic name" in await console.page("/console/past", 422, topic="no topic")
 
 
+@pytest.mark.asyncio
+async def test_what_there_is_not_says_so_and_what_to_do(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        broker = console.broker
+        broker.schedule("orders", b"x", delay="2d")
+        broker.set_group("orders", "billing")
+        page = await console.page("/console/topic", 404, topic="Order")
+        assert "There is no topic" in page and "<strong>Order</strong>" in page
+        assert 'href="/console/topic?topic=orders"' in page and 'href="/console/topics"' in page
+        assert 'href="/console/schedule?topic=Order"' in page and "Save the settings" not in page
+        for path in ("/console/group", "/console/dead"):
+            page = await console.page(path, 404, topic="orders", group="biling")
+            assert "has no group" in page and "group=billing" in page and 'href="/console/topics"' in page
+            assert "There is no topic" in await console.page(path, 404, topic="none", group="g")
+        broker.set_topic("declared", ordered=True)
+        for topic in ("orders", "declared"):
+            assert "Save the settings" in await console.page("/console/topic", topic=topic)
+        assert "not a topic name" in await console.page("/console/topic", 422, topic=HOSTILE)
+        assert "<script>alert" not in await console.page("/console/group", 404, topic="orders", group="<script>alert")
+
+
+@pytest.mark.asyncio
+async def test_a_span_of_the_past_has_its_figures_and_the_messages_that_are_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        broker = console.broker
+        for topic in ("orders", "others"):
+            broker.set_group(topic, "g", tries=1)
+        broker.components.minutes.look()
+        now_ms = broker.clock.now_ms()
+        due_ms = now_ms // 60_000 * 60_000 + 90_000
+        for n in range(3):
+            broker.schedule("orders", f"of the herd {n}".encode(), due=due_ms)
+        broker.schedule("others", b"of the minute", due=due_ms + 5)
+        broker.advance(f"{due_ms + 30_000 - now_ms}ms")
+        broker.components.minutes.look()
+        broker.advance("2m")
+        broker.components.minutes.look()
+        got = broker.receive("orders", "g", max_messages=1)
+        broker.nack("orders", "g", got.column("lease").to_numpy(), got.column("offset").to_numpy(), reason="broken")
+        broker.step()
+        span = {"from": str(due_ms), "until": str(due_ms + 1)}
+        page = await console.page("/console/past/at", **span)
+        assert "of the whole minute" in page and page.count("of the herd") == 2 and "of the minute" not in page
+        assert "broken" in page and 'href="/console/dead?topic=orders&amp;group=g"' in page
+        assert f'href="/console/past/at?topic=others&amp;from={due_ms}&amp;until={due_ms + 1}"' in page
+        minute = {"from": str(due_ms // 60_000 * 60_000), "until": str(due_ms // 60_000 * 60_000 + 60_000)}
+        page = await console.page("/console/past/at", **minute)
+        assert "of the minute" in page and "3 messages</a> at" in page
+        page = await console.page("/console/past/at", topic="others", **minute)
+        assert "of the minute" in page and "of the herd" not in page and "By topic" not in page
+        page = await console.page("/console/past/at", **{"from": "2d", "until": "1d"})
+        assert "No figures are kept of this span" in page and page.count("None.") == 2
+        to_come = await console.page("/console/past/at", **{"from": "1h", "until": str(broker.clock.now_ms() + 60_000)})
+        assert "It is not over" in to_come
+        assert "the span is empty" in await console.page("/console/past/at", 400, **{"from": "1h", "until": "2h"})
+        assert "noon" in await console.page("/console/past/at", 400, **{"from": "noon", "until": "1h"})
+        assert "not a topic name" in await console.page("/console/past/at", 422, topic="a b", **span)
+        page = await console.page("/console/past", range="1h")
+        assert f'href="/console/past/at?from={due_ms}&amp;until={due_ms + 1}"' in page, "the herd in the table"
+
+
+@pytest.mark.asyncio
+async def test_where_the_head_is_hidden_the_order_is_chosen(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        console.broker.set_group("orders", "g")
+        page = await console.page("/console/topics", sort="-pending", groups="topic", find="or")
+        assert '<option value="-pending" selected>Pending, most first</option>' in page
+        assert '<option value="topic" selected>Topic, A to Z</option>' in page
+        assert '<option value="">Most to do</option>' in page and "Next due, earliest first" in page
+        form = page.split('id="sort-topics"')[1].split("</form>")[0]
+        assert 'name="groups" value="topic"' in form and 'name="find" value="or"' in form
+        assert 'name="sort" value' not in form
+        assert '<option value="" selected>' in await console.page("/console/topics", sort="nothing")
+
+
+@pytest.mark.asyncio
+async def test_points_that_a_page_has_are_not_sent_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as console:
+        counts = []
+        for _ in range(3):
+            console.broker.advance("2s")
+            live = (await console.http.get("/console/data/live")).json()
+            counts.append(len(live["at"]))
+        assert counts == [0, 1, 2]
+        later = (await console.http.get("/console/data/live", params={"after": live["at"][0]})).json()
+        assert later == {name: values[1:] for name, values in live.items()}
+        for given in ("x", "", "inf", "nan"):
+            assert (await console.http.get("/console/data/live", params={"after": given})).json() == live
+
+
 def _asks(path: str) -> bool:
     return path in ("/console/topic", "/console/group", "/console/message", "/console/live", "/console/login")
 

@@ -136,6 +136,11 @@ def test_lists_have_what_the_viewer_may_see(place: HttpPlace, known: Known) -> N
         assert visitor.get("/console/data/past").status_code == 403
         assert visitor.get("/console/data/past", topic="secret").status_code == 403
         visitor.page("/console/past", 403, topic="secret")
+        span = {"from": "2h", "until": "1h"}
+        visitor.page("/console/past/at", 403, **span)
+        visitor.page("/console/past/at", 403, topic="secret", **span)
+        assert "body of" not in visitor.page("/console/past/at", topic="orders.a", **span)
+        assert "secret" not in visitor.page("/console/topic", 404, topic="orders.b"), "nothing like it may be seen"
         assert "Name a topic" in visitor.page("/console/pending")
         assert "Name a topic" in visitor.page("/console/series")
         page = visitor.page("/console/topic", topic="orders.a")
@@ -227,6 +232,7 @@ def test_what_may_be_done_is_shown_and_done(place: HttpPlace, known: Known) -> N
 def test_a_session_ends_with_its_credential(place: HttpPlace, known: Known) -> None:
     with visiting(place, known.billing) as visitor, visiting(place, known.admin) as other:
         assert "orders" not in visitor.page("/console/topics")
+        known.broker.group("orders.a", "g")
         forget(known.broker, "billing")
         assert visitor.get("/console/topics").headers["location"].startswith(LOGIN)
         assert visitor.http.get("/console/data/live").status_code == 401

@@ -69,9 +69,9 @@ def forecast_json(forecast: Forecast) -> dict[str, Any]:
     }
 
 
-def live_json(points: Iterable[Point]) -> dict[str, Any]:
-    """Rates and lateness of the last minutes, by column."""
-    kept = list(points)
+def live_json(points: Iterable[Point], after_ms: int = 0) -> dict[str, Any]:
+    """Rates and lateness of the last minutes, by column; those of points after an instant."""
+    kept = [point for point in points if point.at_ms > after_ms]
     rates = {name: [point.rates[name] for point in kept] for name in COUNTED}
     late = {name: [point.late[name] for point in kept] for name in LATE}
     return {"at": [point.at_ms / 1000 for point in kept], **rates, **late}

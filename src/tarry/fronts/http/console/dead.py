@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.api.needs import Right
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
 from tarry.fronts.http.console.causes import LOOK_S, Cause, CauseJob, Letters, count_causes, pages
+from tarry.fronts.http.console.missing import no_group
 from tarry.fronts.http.console.page import Console, done, field, link, plural
 from tarry.message import reserved
 from tarry.message.receipt import id_of
@@ -33,9 +34,12 @@ async def _show_group(console: Console, request: Request, topic: str, group: str
     after, asked = _whole(query.get("after")), None
     if "cause" in query:
         asked = Cause(query["cause"], query.get("reason", ""))
-    info = await console.services.group_info(topic, group)
+    try:
+        info = await console.services.group_info(topic, group)
+    except NotFoundError:
+        return await no_group(console, request, topic, group)
     rows, last = await _page(console, topic, group, after, asked)
-    letters = [_letter(row) for row in rows]
+    letters = [letter(row) for row in rows]
     beside = {} if asked is None else {"cause": asked.cause, "reason": asked.reason}
     return console.render(
         request,
@@ -82,7 +86,8 @@ async def show_progress(console: Console, request: Request) -> Response:
     return console.render(request, "dead_progress.html.j2", job=job, progress=progress)
 
 
-def _letter(row: dict[str, Any]) -> dict[str, Any]:
+def letter(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with what is known of its death (``dead``, ``at_ms``, ``was_due_ms``)."""
     properties = dict(row["properties"] or [])
     dead = {name.removeprefix(reserved.DEAD): text for name, text in properties.items() if name.startswith("tarry.")}
     return {

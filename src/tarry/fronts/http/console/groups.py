@@ -10,18 +10,35 @@ from starlette.responses import Response
 
 from tarry.api.operations import ListConsumers, SetGroup, SetTopic
 from tarry.api.settings import GroupFields, TopicFields
-from tarry.base.errors import FilterPausedError, InvalidArgumentError, TarryError
+from tarry.base.errors import FilterPausedError, InvalidArgumentError, NotFoundError, TarryError
 from tarry.fronts.http.console.figures import LISTED_MAX
 from tarry.fronts.http.console.listing import listing
 from tarry.fronts.http.console.messages import instant_ms
+from tarry.fronts.http.console.missing import has_topic, no_group, no_topic
 from tarry.fronts.http.console.page import Console, done, field, link, plural
 from tarry.fronts.http.console.sorting import Sorting, matching
 
 PEEKED_MAX = 20
 CONSUMERS_MAX = 100
 TOPICS, TOPIC, GROUP = "/console/topics", "/console/topic", "/console/group"
-TOPIC_COLUMNS = ("topic", "pending", "next_due_ms", "ready", "accepted", "fired", "cancelled")
-GROUP_COLUMNS = ("group", "topic", "lag", "oldest_due_ms", "leased", "waiting", "dead")
+TOPIC_COLUMNS = {
+    "topic": "Topic",
+    "pending": "Pending",
+    "next_due_ms": "Next due",
+    "ready": "Ready",
+    "accepted": "Accepted",
+    "fired": "Fired",
+    "cancelled": "Cancelled",
+}
+GROUP_COLUMNS = {
+    "group": "Group",
+    "topic": "Topic",
+    "lag": "Lag",
+    "oldest_due_ms": "Oldest",
+    "leased": "In flight",
+    "waiting": "Waits for a retry",
+    "dead": "Dead",
+}
 PREFIX = "set_"
 """Prefix of the form's fields that are settings."""
 
@@ -36,8 +53,8 @@ async def show_all(console: Console, request: Request) -> Response:
     topics = [{**topic, "next_due_ms": dues.get(topic["topic"])} for topic in topics]
     groups = matching(overview["groups"]["listed"], asked["find"], "topic", "group")
     groups = sorted(groups, key=lambda g: (-g["lag"], -g["dead"], g["topic"], g["group"]))
-    of_topics = Sorting(TOPICS, "sort", asked["sort"], asked, TOPIC_COLUMNS)
-    of_groups = Sorting(TOPICS, "groups", asked["groups"], asked, GROUP_COLUMNS)
+    of_topics = Sorting(TOPICS, "sort", asked["sort"], asked, TOPIC_COLUMNS, "Most to do")
+    of_groups = Sorting(TOPICS, "groups", asked["groups"], asked, GROUP_COLUMNS, "Most to do")
     template = "topics_live.html.j2" if "hx-request" in request.headers else "topics.html.j2"
     return console.render(
         request,
@@ -58,6 +75,8 @@ async def show_topic(console: Console, request: Request) -> Response:
     """One topic: its settings, its groups, and what is ready."""
     name = request.query_params.get("topic", "")
     info = await console.services.topic_info(name)
+    if not await has_topic(console, name):
+        return await no_topic(console, request, name)
     groups = await console.services.groups(name)
     ready = (await console.services.peek(name, limit=PEEKED_MAX)).to_pylist() if console.may("browse", name) else []
     overview = await console.figures.overview()
@@ -79,7 +98,10 @@ async def show_topic(console: Console, request: Request) -> Response:
 async def show_group(console: Console, request: Request) -> Response:
     """One group: where its messages are, its settings, what waits for it."""
     topic, group = request.query_params.get("topic", ""), request.query_params.get("group", "")
-    info = await console.services.group_info(topic, group)
+    try:
+        info = await console.services.group_info(topic, group)
+    except NotFoundError:
+        return await no_group(console, request, topic, group)
     consumers = await console.services.call(ListConsumers(topic, group, limit=CONSUMERS_MAX))
     ready = []
     try:

@@ -48,10 +48,17 @@ async def forecast_data(console: Console, request: Request) -> Response:
 
 
 async def live_data(console: Console, request: Request) -> Response:
-    """Rates and lateness, for their charts."""
+    """Rates and lateness, for their charts; what the page has not yet, with ``after`` (UTC seconds)."""
     console.check(Right.LOOK)
     await console.figures.overview()
-    return JSONResponse(charts.live_json(console.figures.points))
+    return JSONResponse(charts.live_json(console.figures.points, _ms(request.query_params.get("after", ""))))
+
+
+def _ms(text: str) -> int:
+    try:
+        return round(float(text) * 1000)
+    except (ValueError, OverflowError):
+        return 0
 
 
 async def _live(console: Console) -> dict[str, Any]:

@@ -66,6 +66,7 @@ SECTIONS = {
     "/console/message": "/console/pending",
     "/console/history": "/console/pending",
     "/console/dead/progress": "/console/dead",
+    "/console/past/at": "/console/past",
 }
 """The navigation entry of each page that is not in the navigation itself."""
 

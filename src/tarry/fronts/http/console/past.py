@@ -13,6 +13,7 @@ from tarry.api.rates import RateHistory
 from tarry.fronts.http.console import charts
 from tarry.fronts.http.console.listing import listing
 from tarry.fronts.http.console.page import Console, link
+from tarry.fronts.http.console.past_span import AT, address
 
 PAST, DATA = "/console/past", "/console/data/past"
 RANGES = {"1h": 3_600_000, "6h": 6 * 3_600_000, "1d": 86_400_000, "7d": 7 * 86_400_000, "30d": 30 * 86_400_000}
@@ -35,6 +36,8 @@ async def show(console: Console, request: Request) -> Response:
         span=span,
         ranges=[(name, link(PAST, topic=topic, range=name)) for name in RANGES],
         data=link(DATA, topic=topic, range=span),
+        at=link(AT, topic=topic),
+        address=address,
         history=history,
         overall=console.may(Right.LOOK),
     )

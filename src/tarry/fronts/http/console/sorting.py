@@ -20,8 +20,20 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """An order that may be chosen: what the address has for it, and what people read."""
+
+    asked: str
+    text: str
+    is_asked: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Sorting:
-    """The order of one list of a page. ``columns`` are those that it may be sorted by."""
+    """The order of one list of a page.
+
+    ``columns`` are those that it may be sorted by, with their titles; ``usual`` is the order that is not asked for.
+    """
 
     path: str
     name: str
@@ -30,7 +42,8 @@ class Sorting:
     """A column, with "-" before it: the largest first."""
     beside: Mapping[str, str]
     """The other fields of the address."""
-    columns: tuple[str, ...]
+    columns: Mapping[str, str]
+    usual: str
 
     @property
     def is_asked(self) -> bool:
@@ -43,10 +56,22 @@ class Sorting:
         A click turns its order round; it begins with the largest number, the first name or the earliest instant.
         """
         is_down, is_here = self.asked == f"-{name}", self.asked.removeprefix("-") == name
-        begins_up = name in ("topic", "group") or name.endswith("_ms")
+        begins_up = _is_text(name) or _is_time(name)
         asked = (name if is_down else f"-{name}") if is_here else (name if begins_up else f"-{name}")
         state = "none" if not is_here else "descending" if is_down else "ascending"
         return Column(link(self.path, **{**self.beside, self.name: asked}), state)
+
+    @property
+    def choices(self) -> list[Choice]:
+        """All orders, each direction of a column apart, the one that a click begins with first."""
+        found = [Choice("", self.usual, not self.is_asked)]
+        for name, title in self.columns.items():
+            up, down = _DIRECTIONS["text" if _is_text(name) else "time" if _is_time(name) else "number"]
+            orders = [(name, f"{title}, {up}"), (f"-{name}", f"{title}, {down}")]
+            if not _is_text(name) and not _is_time(name):
+                orders.reverse()
+            found += [Choice(asked, text, asked == self.asked) for asked, text in orders]
+        return found
 
     def apply(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows in this order; as they are where none is asked for. What is not known comes last."""
@@ -56,6 +81,21 @@ class Sorting:
         known = [row for row in rows if row.get(name) is not None]
         unknown = [row for row in rows if row.get(name) is None]
         return sorted(known, key=lambda row: row[name], reverse=is_down) + unknown
+
+
+_DIRECTIONS = {
+    "text": ("A to Z", "Z to A"),
+    "time": ("earliest first", "latest first"),
+    "number": ("fewest first", "most first"),
+}
+
+
+def _is_text(name: str) -> bool:
+    return name in ("topic", "group")
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith("_ms")
 
 
 def matching(rows: Sequence[Row], text: str, *names: str) -> list[Row]:

@@ -44,15 +44,22 @@
 
   function set(element, text) { if (element.textContent !== text) element.textContent = text; }
 
-  function showTimes(from = document) {
-    for (const time of $$("time[data-ms]", from)) {
-      const ms = Number(time.dataset.ms);
-      set(time, instant(ms, local));
-      time.dateTime = new Date(ms).toJSON() ?? "";
-      time.title = `${instant(ms, false)} UTC\n${instant(ms, true)} local\n${ms} ms`;
-    }
-    for (const each of $$("[data-relative]", from)) set(each, relative(Number(each.dataset.relative)));
+  function showTimes() {
+    for (const time of $$("time[data-ms]")) set(time, instant(Number(time.dataset.ms), local));
+    showRelative();
   }
+
+  function showRelative() {
+    for (const each of $$("[data-relative]")) set(each, relative(Number(each.dataset.relative)));
+  }
+
+  // Only where somebody points: a page may have a hundred times.
+  document.addEventListener("pointerover", (event) => {
+    const time = event.target.closest?.("time[data-ms]");
+    if (!time) return;
+    const ms = Number(time.dataset.ms);
+    time.title = `${instant(ms, false)} UTC\n${instant(ms, true)} local\n${ms} ms`;
+  });
 
   function showZone() {
     const button = $("#zone-button");
@@ -114,7 +121,7 @@
     if (button.dataset.dialog) openDialog(button);
     else if ("close" in button.dataset) button.closest("dialog").close();
     else if (button.getAttribute("role") === "tab") showTab(button);
-    else if (button.dataset.unit) { unit = button.dataset.unit; store.set("tarry-unit", unit); saveUnit(); askLoad(); }
+    else if (button.dataset.unit) { unit = button.dataset.unit; store.set("tarry-unit", unit); saveUnit(); showUnit(); askLoad(); }
     else if (button.id === "zone-button") { local = !local; store.set("tarry-zone", local ? "local" : "utc"); showZone(); showTimes(); redraw(); }
     else if (button.id === "theme-button") {
       const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
@@ -176,6 +183,8 @@
     const query = new URLSearchParams(loadTopic() ? { topic: loadTopic(), from, until } : { from, until });
     return `/console/pending?${query}`;
   };
+  const HERDS_MAX = 6, LIVE_MAX = 300;
+  const FEW = "Figures of the last minutes come while this page is open.";
   let load = null, live = null, past = null;
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const short = (value) => {
@@ -205,10 +214,12 @@
     };
   }
 
+  // A chart that is there gets the new data: what it is made with reads them, and is the same until all are drawn anew.
   function draw(name, data, series, extra, atText, tip) {
-    const element = $(`[data-chart="${name}"]`);
+    const element = $(`[data-chart="${name}"]`), drawn = charts.get(name);
     if (!element || typeof uPlot === "undefined") return;
-    const made = options(element, series, extra, atText);
+    if (drawn?.root.parentElement === element) { drawn.setData(data); return; }
+    const made = options(element, series(), extra, atText);
     const label = document.createElement("div");
     label.className = "tip";
     label.hidden = true;
@@ -222,7 +233,7 @@
       label.style.right = right ? `${element.clientWidth - u.over.offsetLeft - u.cursor.left + 12}px` : "";
       label.style.top = "8px";
     }] };
-    charts.get(name)?.destroy();
+    drawn?.destroy();
     element.replaceChildren();
     charts.set(name, new uPlot(made, data, element));
     element.append(label);
@@ -230,7 +241,7 @@
 
   function nothing(name, text) {
     const element = $(`[data-chart="${name}"]`);
-    if (!element) return;
+    if (!element || (!charts.has(name) && element.textContent === text)) return;
     charts.get(name)?.destroy();
     charts.delete(name);
     const words = document.createElement("p");
@@ -257,21 +268,36 @@
     ctx.restore();
   }
 
-  function drawLoad() {
+  function showUnit() {
     for (const button of $$("[data-unit]")) button.setAttribute("aria-pressed", String(button.dataset.unit === unit));
+  }
+
+  // What is drawn stays, paler, until what was asked for is there: nothing moves.
+  function showLoadState(text) {
+    const place = $("#load-state"), chart = $("[data-chart=load]");
+    if (!place) return;
+    set(place, text);
+    place.hidden = !text;
+    chart.classList.toggle("stale", Boolean(text));
+  }
+
+  const loadEnd = () => load.at[load.at.length - 1] + load.unit_s;
+  const openBar = (u) => u.over.addEventListener("click", () => {
+    const at = u.cursor.idx;
+    if (at !== null && at !== undefined && load.loads[at]) location.href = pendingAt(load.at[at] * 1000, (load.at[at] + load.unit_s) * 1000);
+  });
+
+  function drawLoad() {
     if (!load) return;
     showHerds();
+    set($("#load-at"), `counted at ${instant(load.now_ms, local).slice(11, 19)}`);
     const until = { minute: "hour", hour: "two days", day: "month" }[load.unit];
     if (!load.rows) return nothing("load", `Nothing falls due within the next ${until}.`);
     const middle = load.at.map((at) => at + load.unit_s / 2);
-    const bars = uPlot.paths.bars({ size: [0.8, 60], radius: 0.12 });
-    const first = load.at[0], last = load.at[load.at.length - 1] + load.unit_s;
-    draw("load", [middle, load.loads], [{ fill: colour("--series-1"), width: 0, paths: bars, points: { show: false } }], {
-      scales: { x: { range: [first, last] }, y: { range: (u, low, high) => [0, Math.max(high * 1.12, 4)] } },
-      hooks: { draw: [herdMarks], ready: [(u) => u.over.addEventListener("click", () => {
-        const at = u.cursor.idx;
-        if (at !== null && at !== undefined && load.loads[at]) location.href = pendingAt(load.at[at] * 1000, (load.at[at] + load.unit_s) * 1000);
-      })] },
+    const bars = () => [{ fill: colour("--series-1"), width: 0, paths: uPlot.paths.bars({ size: [0.8, 60], radius: 0.12 }), points: { show: false } }];
+    draw("load", [middle, load.loads], bars, {
+      scales: { x: { range: () => [load.at[0], loadEnd()] }, y: { range: (u, low, high) => [0, Math.max(high * 1.12, 4)] } },
+      hooks: { draw: [herdMarks], ready: [openBar] },
     }, (at) => {
       const text = instant(at * 1000, local), time = text.slice(11, 16);
       return load.unit === "day" || time === "00:00" ? text.slice(5, 10) : time;
@@ -282,18 +308,21 @@
     });
   }
 
-  function showHerds() {
-    const place = $("#herds");
-    const parts = [];
-    if (load.herds.length) parts.push("▼ due in the same millisecond:");
-    for (const herd of [...load.herds].sort((a, b) => b.rows - a.rows).slice(0, 6)) {
+  function showHerds() { herdLinks($("#herds"), load.herds, "▼ due in the same millisecond:", (herd) => pendingAt(herd.due_ms, herd.due_ms + 1)); }
+
+  // Links to the largest herds: how many, and when.
+  function herdLinks(place, herds, words, address) {
+    const text = JSON.stringify([herds, local]);
+    if (!place || place.dataset.shown === text) return;
+    place.dataset.shown = text;
+    const links = [...herds].sort((a, b) => b.rows - a.rows).slice(0, HERDS_MAX).map((herd) => {
       const link = document.createElement("a"), count = document.createElement("b");
       count.textContent = full(herd.rows);
-      link.href = pendingAt(herd.due_ms, herd.due_ms + 1);
+      link.href = address(herd);
       link.append(count, ` at ${instant(herd.due_ms, local).slice(0, 19)}`);
-      parts.push(link);
-    }
-    place.replaceChildren(...parts);
+      return link;
+    });
+    place.replaceChildren(...(links.length ? [words, ...links] : []));
   }
 
   const line = (name, fill = false) => ({
@@ -303,14 +332,13 @@
 
   function drawLive() {
     if (!live) return;
-    const few = "Figures of the last minutes come while this page is open.";
-    if (live.at.length < 2) { nothing("rates", few); nothing("late", few); return; }
+    if (live.at.length < 2) { nothing("rates", FEW); nothing("late", FEW); return; }
     const from = { scales: { y: { range: (u, low, high) => [0, Math.max((high ?? 0) * 1.15, 1)] } } };
     const clock = (at) => instant(at * 1000, local).slice(11, 19), time = (at) => clock(live.at[at]);
-    draw("rates", [live.at, live.accepted, live.fired, live.handed_out], [line("--series-1", true), line("--series-2"), line("--series-3")], from, clock,
+    draw("rates", [live.at, live.accepted, live.fired, live.handed_out], () => [line("--series-1", true), line("--series-2"), line("--series-3")], from, clock,
       (at) => `${time(at)}: ${short(live.accepted[at])}/s in, ${short(live.fired[at])}/s due, ${short(live.handed_out[at])}/s out`);
     if (!live.delivered_p99.some((value) => value !== null)) { nothing("late", "Nothing was delivered to a waiting consumer lately."); return; }
-    draw("late", [live.at, live.delivered_p50, live.delivered_p99], [line("--series-1", true), line("--series-4")], from, clock,
+    draw("late", [live.at, live.delivered_p50, live.delivered_p99], () => [line("--series-1", true), line("--series-4")], from, clock,
       (at) => (live.delivered_p99[at] === null ? null : `${time(at)}: p50 ${live.delivered_p50[at]} ms, p99 ${live.delivered_p99[at]} ms`));
   }
 
@@ -326,39 +354,62 @@
     ...line(name, fill), points: { show: true, size: 4, width: 0, fill: colour(name), filter: alone },
   });
 
+  const pastEnd = () => past.at[past.at.length - 1] + past.step_s;
+  // The page of a step of the past, or of a span within it.
+  const pastAt = (from, until) => {
+    const address = new URL($("[data-past]").dataset.at, location.href);
+    address.searchParams.set("from", from);
+    address.searchParams.set("until", until);
+    return address.href;
+  };
+  const openStep = (u) => u.over.addEventListener("click", () => {
+    const at = u.cursor.idx;
+    if (at !== null && at !== undefined && past.pending[at] !== null) location.href = pastAt(past.at[at] * 1000, (past.at[at] + past.step_s) * 1000);
+  });
+
   function drawPast() {
     if (!past) return;
-    const { at, step_s: step } = past, first = at[0], last = at[at.length - 1] + step;
     const above = (low, high) => [0, Math.max((high ?? 0) * 1.12, 1)];
-    const extra = { scales: { x: { range: [first, last] }, y: { range: (u, low, high) => above(low, high) } } };
-    const isLong = last - first > 2 * 86400;
+    const extra = {
+      scales: { x: { range: () => [past.at[0], pastEnd()] }, y: { range: (u, low, high) => above(low, high) } },
+      hooks: { ready: [openStep] },
+    };
     const clock = (moment) => {
       const text = instant(moment * 1000, local);
-      return isLong || text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, 16);
+      return pastEnd() - past.at[0] > 2 * 86400 || text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, 16);
     };
-    const from = (row) => instant(at[row] * 1000, local).slice(0, 16);
+    const from = (row) => instant(past.at[row] * 1000, local).slice(0, 16);
     const show = (chart, names, series, tell) => {
       if (!names.some((name) => past[name].some((value) => value !== null))) {
         nothing(chart, "Nothing was kept in this time. A minute is kept when it is over.");
         return;
       }
-      draw(chart, [at, ...names.map((name) => past[name])], series, extra, clock, (row) => (names.every((name) => past[name][row] === null) ? null : `${from(row)}: ${tell(row)}`));
+      draw(chart, [past.at, ...names.map((name) => past[name])], series, extra, clock, (row) => (names.every((name) => past[name][row] === null) ? null : `${from(row)}: ${tell(row)}`));
     };
     const count = (name, row) => short(past[name][row] ?? 0);
     show("past-rates", ["accepted", "fired", "handed_out", "acknowledged"],
-      [pastLine("--series-1", true), pastLine("--series-2"), pastLine("--series-3"), pastLine("--series-4")],
+      () => [pastLine("--series-1", true), pastLine("--series-2"), pastLine("--series-3"), pastLine("--series-4")],
       (row) => `${count("accepted", row)}/s accepted, ${count("fired", row)}/s due, ${count("handed_out", row)}/s out, ${count("acknowledged", row)}/s acknowledged`);
-    show("past-late", ["lateness_p50_ms", "lateness_p99_ms"], [pastLine("--series-1", true), pastLine("--series-4")],
+    show("past-late", ["lateness_p50_ms", "lateness_p99_ms"], () => [pastLine("--series-1", true), pastLine("--series-4")],
       (row) => `p50 ${past.lateness_p50_ms[row]} ms, p99 ${past.lateness_p99_ms[row]} ms`);
-    show("past-lag", ["ready"], [pastLine("--series-3", true)], (row) => `${full(past.ready[row])} ready`);
-    show("past-pending", ["pending"], [pastLine("--series-1", true)], (row) => `${full(past.pending[row])} pending`);
-    show("past-herds", ["herd_rows"], [pastLine("--series-4", true)], (row) => {
+    show("past-lag", ["ready"], () => [pastLine("--series-3", true)], (row) => `${full(past.ready[row])} ready`);
+    show("past-pending", ["pending"], () => [pastLine("--series-1", true)], (row) => `${full(past.pending[row])} pending`);
+    show("past-herds", ["herd_rows"], () => [pastLine("--series-4", true)], (row) => {
       const due = past.herd_due_ms[row];
       return due === null ? "nothing fell due" : `${full(past.herd_rows[row])} due at ${instant(due, local).slice(0, 23)}`;
     });
+    const herds = past.at.map((_, row) => ({ due_ms: past.herd_due_ms[row], rows: past.herd_rows[row] }));
+    herdLinks($("#past-herds"), herds.filter((herd) => herd.rows > 1), "largest:", (herd) => pastAt(herd.due_ms, herd.due_ms + 1));
   }
 
-  function redraw() { if ($("[data-chart]")) { drawLoad(); drawLive(); drawPast(); } }
+  // All anew: colours, the zone or the width are others.
+  function redraw() {
+    for (const chart of charts.values()) chart.destroy();
+    charts.clear();
+    drawLoad();
+    drawLive();
+    drawPast();
+  }
 
   async function ask(address) {
     if (!$("[data-chart]") || document.hidden) return null;
@@ -374,15 +425,29 @@
     if (answer) { past = answer; drawPast(); }
   }
 
+  let asking = null;
   async function askLoad() {
-    if (!$("[data-chart=load]")) return;
-    const asked = unit, answer = await ask(`/console/data/forecast?unit=${asked}&topic=${encodeURIComponent(loadTopic())}`);
-    if (answer && asked === unit) { load = answer; drawLoad(); }
+    const wanted = `${unit} ${loadTopic()}`;
+    if (!$("[data-chart=load]") || document.hidden || asking === wanted) return;
+    asking = wanted;
+    if (load?.unit !== unit) showLoadState("The load to come is being counted…");
+    const answer = await ask(`/console/data/forecast?unit=${unit}&topic=${encodeURIComponent(loadTopic())}`);
+    if (asking !== wanted) return;
+    asking = null;
+    if (answer) { load = answer; drawLoad(); }
+    if (load?.unit === unit) showLoadState("");
+    else showLoadState("The load to come could not be counted. It is asked for again in some seconds.");
   }
+
   async function askLive() {
     if (!$("[data-chart=rates]")) return;
-    const answer = await ask("/console/data/live");
-    if (answer) { live = answer; drawLive(); }
+    const last = live?.at.at(-1), answer = await ask(`/console/data/live${last ? `?after=${last}` : ""}`);
+    if (!answer) return;
+    if (last && answer.at.length && answer.at[0] <= last) return;
+    for (const name of Object.keys(answer)) answer[name] = [...(live?.[name] ?? []), ...answer[name]].slice(-LIVE_MAX);
+    const isNew = answer.at.at(-1) !== last || !live;
+    live = answer;
+    if (isNew) drawLive();
   }
 
   showTheme();
@@ -390,7 +455,8 @@
   showTimes();
   showChosen();
   showFields();
-  setInterval(() => { if (!document.hidden) showTimes(); }, 1000);
+  showUnit();
+  setInterval(() => { if (!document.hidden) showRelative(); }, 1000);
   if ($("[data-chart]")) {
     askLoad();
     askLive();
