@@ -18,7 +18,7 @@ GROUPS_MAX = 20
 
 
 async def has_topic(console: Console, name: str) -> bool:
-    """Return whether there is a topic: it has settings, groups or messages, also such as only the store has."""
+    """Return whether there is a topic: it has settings, groups, or messages, if only in the store."""
     return await console.services.call(HasTopic(name)) or name in await console.figures.next_due()
 
 

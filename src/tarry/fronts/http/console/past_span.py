@@ -1,4 +1,4 @@
-"""A span of the past: its figures by topic, and those of its messages that are kept where they can be listed.
+"""A span of the past: its figures by topic, and those of its messages that can still be listed.
 
 That is what is ready and what is dead, of those that fell due in it. What was settled is found by its id alone.
 """
@@ -35,7 +35,7 @@ TOPICS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PastSpan:
     """From ``from_ms`` to before ``until_ms``, of a topic, or of all if it is empty."""
 
     topic: str
@@ -89,16 +89,16 @@ async def show(console: Console, request: Request) -> Response:
     )
 
 
-def _asked(console: Console, request: Request) -> Span:
+def _asked(console: Console, request: Request) -> PastSpan:
     query, now_ms = request.query_params, console.now_ms
     from_ms = instant_ms(query.get("from", ""), now_ms, past=True)
     until_ms = instant_ms(query.get("until", ""), now_ms, past=True)
     if not 0 <= from_ms < until_ms:
         raise InvalidArgumentError("the span is empty; allowed: 'from' before 'until'")
-    return Span(query.get("topic", "").strip(), from_ms, until_ms)
+    return PastSpan(query.get("topic", "").strip(), from_ms, until_ms)
 
 
-async def _figures(console: Console, span: Span, topic: str | None) -> dict[str, Any] | None:
+async def _figures(console: Console, span: PastSpan, topic: str | None) -> dict[str, Any] | None:
     """Return the sums of the minutes that the span is in; None: none was kept."""
     since_ms, until_ms = span.from_ms // MINUTE_MS * MINUTE_MS, -(-span.until_ms // MINUTE_MS) * MINUTE_MS
     asked = GetRates(topic=topic, since_ms=since_ms, until_ms=until_ms, points_max=1500)
@@ -117,7 +117,7 @@ def summed(points: Sequence[RatePoint]) -> dict[str, Any] | None:
     return figures | {"herd_rows": herd.herd_rows, "herd_due_ms": herd.herd_due_ms}
 
 
-async def _by_topic(console: Console, span: Span, names: Iterable[str]) -> list[dict[str, Any]]:
+async def _by_topic(console: Console, span: PastSpan, names: Iterable[str]) -> list[dict[str, Any]]:
     """Return the figures of the topics of which some are kept, those first of which most fell due."""
     rows = []
     for topic in names:
@@ -127,7 +127,7 @@ async def _by_topic(console: Console, span: Span, names: Iterable[str]) -> list[
     return sorted(rows, key=lambda row: (-row["fired"], -row["ready"] - row["pending"], row["topic"]))
 
 
-async def _ready(console: Console, span: Span, names: Iterable[str]) -> list[dict[str, Any]]:
+async def _ready(console: Console, span: PastSpan, names: Iterable[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name in names:
         if len(rows) >= ROWS_MAX or not console.may(Right.BROWSE, name):
@@ -139,7 +139,7 @@ async def _ready(console: Console, span: Span, names: Iterable[str]) -> list[dic
     return rows[:ROWS_MAX]
 
 
-async def _dead(console: Console, span: Span) -> tuple[list[dict[str, Any]], bool]:
+async def _dead(console: Console, span: PastSpan) -> tuple[list[dict[str, Any]], bool]:
     """Return dead letters that were due in the span, and whether all were looked at."""
     rows: list[dict[str, Any]] = []
     until_s = time.monotonic() + LOOK_S

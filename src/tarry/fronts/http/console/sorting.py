@@ -20,7 +20,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SortChoice:
     """An order that may be chosen: what the address has for it, and what people read."""
 
     asked: str
@@ -62,15 +62,15 @@ class Sorting:
         return Column(link(self.path, **{**self.beside, self.name: asked}), state)
 
     @property
-    def choices(self) -> list[Choice]:
+    def choices(self) -> list[SortChoice]:
         """All orders, each direction of a column apart, the one that a click begins with first."""
-        found = [Choice("", self.usual, not self.is_asked)]
+        found = [SortChoice("", self.usual, not self.is_asked)]
         for name, title in self.columns.items():
             up, down = _DIRECTIONS["text" if _is_text(name) else "time" if _is_time(name) else "number"]
             orders = [(name, f"{title}, {up}"), (f"-{name}", f"{title}, {down}")]
             if not _is_text(name) and not _is_time(name):
                 orders.reverse()
-            found += [Choice(asked, text, asked == self.asked) for asked, text in orders]
+            found += [SortChoice(asked, text, asked == self.asked) for asked, text in orders]
         return found
 
     def apply(self, rows: Sequence[Row]) -> list[Row]:
