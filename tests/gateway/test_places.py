@@ -19,7 +19,6 @@ from tarry.broker import Broker
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import FoundOwner, RemoteBroker
 from tarry.fronts.registry import ServerConfig
-from tarry.link import blocking
 from tests.gateway.places import Worker
 from tests.rocketmq.rpc import RefusedError, Rpc
 from tests.waiting import wait_until
@@ -48,6 +47,10 @@ class Machines:
         self.broker.schedule_batch(
             pa.record_batch({"topic": [TOPIC], "body": [body], "delay_ms": pa.array([0], pa.int64())})
         )
+
+    def workers(self) -> dict[int, int]:
+        """Each worker that has said so: its process, and how often it began again."""
+        return {each["pid"]: each["restarts"] for each in self.broker.status()["gateways"] if "pid" in each}
 
     def has_group(self) -> bool:
         """Whether somebody has asked for messages."""
@@ -89,8 +92,8 @@ def test_a_worker_stays_with_the_owner_that_it_found(machines: Machines) -> None
     remote.close()
 
 
-def test_nobody_is_there(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocking, "FIND_S", 0.1)
+def test_nobody_is_there(machines: Machines) -> None:
+    """One turn over the addresses is refused: the worker goes on, and looks whether it is to stop between two."""
     with pytest.raises(UnavailableError) as refused:
         RemoteBroker(machines.list, "w", "rocketmq", "rocketmq-1")
     one, other = machines.addresses
@@ -102,7 +105,10 @@ def test_nobody_is_there(machines: Machines, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.rest
 def test_a_gateway_over_a_change_of_broker(machines: Machines, tmp_path: Path) -> None:
-    """A consumer that waits goes on waiting, as after a restart of its broker, and gets what the next owner has."""
+    """A consumer that waits goes on waiting, as after a restart of its broker, and gets what the next owner has.
+
+    The worker's process stays.
+    """
     machines.begin(0)
     command = [sys.executable, "-m", "tarry", "gateway", "--broker", machines.list, "--rocketmq", "127.0.0.1:0"]
     with (tmp_path / "gateway.log").open("w") as log:
@@ -111,11 +117,14 @@ def test_a_gateway_over_a_change_of_broker(machines: Machines, tmp_path: Path) -
     port = int(process.stdout.readline().partition("rocketmq on ")[2].split(",")[0].rpartition(":")[2])
     consumer = Consumer(port)
     wait_until(machines.has_group)
+    wait_until(machines.workers)
+    [pid] = machines.workers()
     for at in (1, 0):
         machines.end()
         machines.begin(at)
         machines.schedule(b"%d" % at)
         wait_until(lambda: len(consumer.received) == 2 - at)  # noqa: B023 - it is called here
+        wait_until(lambda: machines.workers() == {pid: 2 - at})  # noqa: B023 - it is called here
     consumer.end()
     assert consumer.received == [b"1", b"0"]
     process.terminate()

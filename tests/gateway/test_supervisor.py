@@ -9,6 +9,7 @@ import pytest
 
 from tarry.errors import UnavailableError
 from tarry.fronts.gateway.supervisor import Start, WorkerSupervisor
+from tests.waiting import wait_until
 
 
 def _has_ipv6() -> bool:
@@ -21,6 +22,10 @@ def _has_ipv6() -> bool:
 
 def _serves(start: Start) -> Sequence[str]:
     return ["sh", "-c", "echo '[\"serving\"]'; exec sleep 60"]
+
+
+def _serves_twice(start: Start) -> Sequence[str]:
+    return ["sh", "-c", 'echo \'["serving", "a"]\'; echo \'["serving", "b"]\'; exec sleep 60']
 
 
 def _ends(start: Start) -> Sequence[str]:
@@ -43,6 +48,18 @@ def test_the_port_is_there_while_workers_are(host: str) -> None:
         ]
         port = int(supervisor.address.rpartition(":")[2])
         socket.create_connection((host.strip("[]"), port), 10).close()
+    finally:
+        supervisor.stop()
+
+
+def test_one_that_serves_again_in_its_process_has_begun_again() -> None:
+    supervisor = WorkerSupervisor(_serves_twice, "127.0.0.1:0", "front", 1)
+    try:
+        supervisor.start()
+        wait_until(lambda: supervisor.status()[0]["restarts"] == 1)
+        [status] = supervisor.status()
+        assert (status["state"], status["ended"]) == ("serving", None)
+        assert status["pid"] is not None
     finally:
         supervisor.stop()
 

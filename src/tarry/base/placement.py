@@ -116,11 +116,15 @@ def shorten_turns() -> None:
 
 
 def settle_memory() -> None:
-    """Exempt what exists from collection, before a process serves for long; see :data:`GC_THRESHOLDS`."""
+    """Exempt what exists from collection, before a process serves for long; see :data:`GC_THRESHOLDS`.
+
+    What was exempted before, and is of no more use, is collected.
+    """
     import pyarrow as pa
 
     # Arrow imports pandas, where there is one, when it is first given a list: now, not in front of a message.
     pa.array([0], pa.int64())
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -1,7 +1,9 @@
-"""Process of a gateway's worker: a front behind a link, until told to stop, or its broker is lost.
+"""Process of a gateway's worker: a front behind a link, for one broker after another.
 
 It is started by :mod:`tarry.fronts.gateway.supervisor` with its settings as JSON, and ends when that process has ended.
-Without its link a worker knows nothing that is true, so it ends; the next one begins when the broker can be reached.
+Without its link a front knows nothing that is true, so it ends (:mod:`tarry.cli.gateway_term`). The process stays, with
+its modules loaded, and looks for the broker's owner; the next front begins with nothing. What will not end by itself
+ends the process, too: another one is started after a pause that grows.
 """
 
 from __future__ import annotations
@@ -10,38 +12,36 @@ import json
 import logging
 import os
 import secrets
-import select
-import socket
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.base.arrow_memory import bound_default_pool
+from tarry.base.back_off import BackOff
 from tarry.base.descriptors import ConnectionLimits, raise_limit
-from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.errors import TarryError
 from tarry.base.logs import log_to_stderr
-from tarry.base.memory import Trimmer, resident_bytes
-from tarry.base.placement import ANY_CORE, collect_often, settle_memory, shorten_turns
+from tarry.base.memory import Trimmer
+from tarry.base.placement import collect_often, settle_memory, shorten_turns
 from tarry.base.stop_signals import StopSignals
 from tarry.base.without_pandas import leave_pandas_out
-from tarry.cli.exits import ExitCode, exit_code
+from tarry.cli.exits import exit_code
 from tarry.cli.umask import UMASK
 from tarry.fronts.gateway.supervisor import Start, ready_line
 
+if TYPE_CHECKING:  # what loads Arrow, whose environment is set first
+    from tarry.cli.gateway_term import Workplace
+    from tarry.fronts.gateway.remote.broker import FoundOwner, RemoteBroker
+
 log = logging.getLogger("tarry.gateway")
 
-LOOK_S = 0.25
-"""Seconds between checks that the broker and the parent process are there."""
-SAY_S = 1.0
-"""Seconds between reports to the broker."""
-CLOCK_S = 10.0
-"""Seconds between readings of the broker's clock."""
-USES_S = 90.0
-"""Seconds between reports of used credentials, at which the broker looks each minute."""
-GRACE_S, LOST_GRACE_S = 2.0, 0.2
-"""For calls under way: when it stops, and when it has lost its broker."""
+PAUSE_S, PAUSE_S_MAX = 0.05, 0.25
+"""Seconds between two turns over the broker's addresses: the first pause, doubled up to the second."""
+AGAIN_S, AGAIN_S_MAX = 0.05, 5.0
+"""Seconds before the next broker is looked for; they grow where one is lost soon after it was found."""
+STEADY_S = 10.0
+"""A broker that was there for this many seconds was lost after the first pause of :data:`AGAIN_S`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class Settings:
 
 
 def run(settings: Settings) -> None:
-    """Serve until a signal comes, or the broker is gone.
+    """Serve until a signal comes, or the parent process has ended.
 
     Raises:
-        TarryError: the broker is not there.
+        TarryError: the broker does not take this gateway, or the front cannot be started.
     """
     # Brokers compress nothing, but who answers at a broker's address by plain TCP is not known to be one. A worker of
     # tarry serve, which reaches its broker by a socket of the same user, has the broker's environment, and no bound.
@@ -80,68 +80,78 @@ def run(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals) -> None:
-    from loopgrpc import UnreadBytes
-    from tarry.fronts.gateway.remote.broker import FoundOwner, RemoteBroker
-    from tarry.fronts.kit.front import FrontServices, WorkerFront
-    from tarry.fronts.kit.listening import SharedPort
+    """Serve for one broker after another."""
+    from tarry.cli.gateway_term import Workplace
+    from tarry.fronts.gateway.remote.broker import FoundOwner
     from tarry.fronts.registry import front_of
 
     start = settings.start
     assert start is not None, "a worker is started"
-    seen = None if start.found is None else FoundOwner(*start.found)
-    broker = RemoteBroker(settings.broker, secrets.token_hex(8), settings.front, start.name, settings.own, seen)
-    lost: list[bool] = []
-    shared = SharedPort(socket.socket(fileno=start.listening), lambda: broker.connect(lambda: lost.append(True)))
-    services = FrontServices(broker, settings.address, ANY_CORE, connections, UnreadBytes(), shared)
-    front = front_of(settings.front).run(services)
-    assert isinstance(front, WorkerFront), "only such a front is started in a worker"
-    settle_memory()
+    front = front_of(settings.front)
+    front.load()  # now, not when a broker is there at last
+    workplace = Workplace(front, settings.address, start, connections, Trimmer())
+    found = None if start.found is None else FoundOwner(*start.found)
+    restarts, pauses = start.restarts, BackOff(AGAIN_S, AGAIN_S_MAX, STEADY_S)
     collect_often()
-    sys.stdout.write(ready_line(broker.found))
+    while (broker := _find(settings, found, stop)) is not None:
+        pauses.begin()
+        found = broker.found
+        try:
+            if not _serve_for(broker, workplace, restarts, stop):
+                return
+            restarts += 1
+        except TarryError as error:
+            if not _may_end(error):
+                raise
+            log.warning("%s: %s", start.name, error)
+        del broker  # and with it all that the worker knew of it
+        if stop.wait(pauses.fail()):
+            return
+
+
+def _find(settings: Settings, found: FoundOwner | None, stop: StopSignals) -> RemoteBroker | None:
+    """Return the broker's owner, as soon as there is one; None when it is time to stop.
+
+    Raises:
+        TarryError: what will not end by itself.
+    """
+    from tarry.cli.gateway_term import is_alone
+    from tarry.fronts.gateway.remote.broker import RemoteBroker
+
+    start, pauses = settings.start, BackOff(PAUSE_S, PAUSE_S_MAX)
+    assert start is not None, "a worker is started"
+    while not is_alone(start.alive):
+        worker = secrets.token_hex(8)
+        try:
+            return RemoteBroker(settings.broker, worker, settings.front, start.name, settings.own, found)
+        except TarryError as error:
+            if not _may_end(error):
+                raise
+            log.warning("%s looks for its broker: %s", start.name, error)
+        if stop.wait(pauses.fail()):
+            return None
+    return None
+
+
+def _serve_for(broker: RemoteBroker, workplace: Workplace, restarts: int, stop: StopSignals) -> bool:
+    """Serve until the broker is lost: True; or until it is time to stop: False."""
+    from tarry.cli.gateway_term import Term
+
+    name, found = workplace.start.name, broker.found
+    term = Term(broker, workplace, restarts)
+    settle_memory()
+    sys.stdout.write(ready_line(found))
     sys.stdout.flush()
-    log.info("%s serves %s for the broker at %s", start.name, settings.address, broker.found.address)
-    trimmer, began_s = Trimmer(), time.monotonic()
-    said_s = measured_s = told_s = began_s
-    while not stop.wait(LOOK_S):
-        if lost or _is_alone(start.alive):
-            break
-        trimmer.look()
-        now_s = time.monotonic()
-        if now_s - said_s >= SAY_S:
-            said_s = now_s
-            broker.say(
-                {
-                    "pid": os.getpid(),
-                    "restarts": start.restarts,
-                    "uptime_ms": int((now_s - began_s) * 1000),
-                    "cpu_ms": int(time.process_time() * 1000),
-                    "resident_bytes": resident_bytes(),
-                    **front.figures(),
-                }
-            )
-        if now_s - told_s >= USES_S:
-            told_s = now_s
-            broker.say_uses()
-        if now_s - measured_s >= CLOCK_S and not broker.is_near:
-            measured_s = now_s
-            try:
-                broker.measure_clock()
-            except UnavailableError as error:
-                # A machine that has lost its power, or the way to it, ends no connection.
-                log.warning("%s: %s", start.name, error)
-                lost.append(True)
-    log.info("%s ends: %s", start.name, "the broker is gone" if lost else "it was told to stop")
-    front.stop(LOST_GRACE_S if lost else GRACE_S)
-    broker.close()
-    if lost:
-        raise SystemExit(ExitCode.UNAVAILABLE)
+    log.info("%s serves %s for the broker at %s", name, workplace.address, found.address)
+    return term.serve(stop)
 
 
-def _is_alone(alive: int) -> bool:
-    """Return whether the parent process has ended: nobody ever writes to that pipe."""
-    poll = select.poll()
-    poll.register(alive, select.POLLIN)
-    return bool(poll.poll(0))
+def _may_end(error: TarryError) -> bool:
+    """Return whether another broker, or this one in a moment, may take what this one refused."""
+    from tarry.link.places import goes_on
+    from tarry.link.tls_errors import is_final
+
+    return goes_on(error) and not is_final(error.__cause__)
 
 
 def main() -> None:

@@ -99,14 +99,19 @@ class BlockingLink:
         address: str | BrokerAddress | BrokerPlaces,
         greeting: Mapping[str, Any] | None = None,
         trust: LinkTrust | None = None,
+        find_s: float = FIND_S,
     ) -> None:
         """Make the link, which connects when it is first asked.
 
-        ``greeting``: its fields beside the version; None: a client's, which looks for its token at each connection.
+        Args:
+            address: where its broker is; of several, the owner's is looked for.
+            greeting: its fields beside the version; None: a client's, which looks for its token at each connection.
+            trust: what the two sides show each other; None: what the address says.
+            find_s: seconds for which an owner is looked for; 0: one turn over the addresses.
         """
         self._places = BrokerPlaces.of(address)
         self.address = self._places.text
-        self._greeting, self._trust = greeting, trust
+        self._greeting, self._trust, self._find_s = greeting, trust, find_s
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
         self._closed = False
@@ -182,12 +187,12 @@ class BlockingLink:
     def _open(self) -> tuple[socket.socket, dict[str, Any]]:
         """Open a connection; return it with the broker's description of itself.
 
-        Of several addresses, the owner's is looked for, for :data:`~tarry.link.places.FIND_S` seconds.
+        Of several addresses, the owner's is looked for, as long as the link was told.
         """
         places = self._places
         if not places.is_several:
             return self._open_at(places.every[0], CONNECT_S, ANSWER_S)
-        end_s, back_off = time.monotonic() + FIND_S, BackOff(PAUSE_S, PAUSE_S_MAX)
+        end_s, back_off = time.monotonic() + self._find_s, BackOff(PAUSE_S, PAUSE_S_MAX)
         while True:
             whys = {}
             for where in places.in_turn():

@@ -19,6 +19,6 @@ The format is in ``docs/formats-link.md``::
       board          posts and messages of the other processes
     supervisor       starts the processes (``tarry.cli.gateway_worker``), again when one has ended
 
-A worker lives as long as its link: when that is lost it ends, and another one begins with nothing. So there is no state
-to be carried over, and none that could be wrong.
+A worker's front lives as long as its link: when that is lost it ends, and another one begins with nothing. So there is
+no state to be carried over, and none that could be wrong. The process stays, and looks for the broker's owner.
 """

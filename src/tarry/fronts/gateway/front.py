@@ -78,7 +78,7 @@ class GatewayFront:
         return cls(broker, address, placement, connections)
 
     def stop(self, grace_s: float = 0.0) -> None:
-        """Cut off the gateways, whose workers end then."""
+        """Cut off the gateways, whose fronts end then."""
         self._port.stop(grace_s)
 
 
@@ -111,7 +111,7 @@ class GatewayPorts:
         return self._fronts[-1].address
 
     def stop(self, grace_s: float = 0.0) -> None:
-        """Cut off the gateways, whose workers end then."""
+        """Cut off the gateways, whose fronts end then."""
         for front in reversed(self._fronts):
             front.stop(grace_s)
 

@@ -32,15 +32,18 @@ PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
 STEADY_S = 10.0
 """A worker that has served for this many seconds started without trouble."""
 READY = "serving"
-"""A worker writes a line of JSON to its stdout when it serves: this, and what it has found."""
+"""First word of the line of JSON that a worker writes to its stdout.
+
+It does so each time that it begins to serve; what it has found follows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """Arguments of a worker.
 
-    They are its name, the descriptors that it inherits (the listening socket, and the end of the pipe), its number of
-    earlier starts, and what the worker that served last has found.
+    They are its name, the descriptors that it inherits (the listening socket, and the end of the pipe), how often it
+    has begun before, and what the worker that served last has found.
     """
 
     name: str
@@ -109,7 +112,7 @@ class WorkerSupervisor:
             return all(w.is_serving for w in self._workers)
 
     def status(self) -> list[dict[str, Any]]:
-        """Return each worker's process, its number of restarts, and the end of its last process."""
+        """Return each worker's process, how often it began again, and the end of its last process."""
         with self._changed:
             return [
                 {
@@ -184,6 +187,7 @@ class WorkerSupervisor:
             for line in output:
                 if (found := _found_in(line)) is not None:
                     with self._changed:
+                        worker.restarts += worker.is_serving  # the process has stayed, and serves for another broker
                         self._found, worker.is_serving = found, True
                         self._changed.notify_all()
         code = process.wait()

@@ -267,7 +267,7 @@ def _gateways(workers: list[dict[str, Any]]) -> Iterator[Metric]:
         (GaugeMetricFamily("tarry_gateway_resident_bytes", "Resident memory.", labels=labels), "resident_bytes", 1),
         (CounterMetricFamily("tarry_gateway_cpu_seconds", "CPU since it began.", labels=labels), "cpu_ms", 1000),
         (
-            CounterMetricFamily("tarry_gateway_restarts", "How often it was started again.", labels=labels),
+            CounterMetricFamily("tarry_gateway_restarts", "How often it began again.", labels=labels),
             "restarts",
             1,
         ),

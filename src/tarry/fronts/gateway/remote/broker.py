@@ -149,10 +149,12 @@ class RemoteBroker:
         own: Mapping[str, Any] | None = None,
         found: FoundOwner | None = None,
     ) -> None:
-        """Find the broker's owner among ``addresses``, and greet it. All connections are to that one.
+        """Find the broker's owner in one turn over ``addresses``, and greet it.
+
+        All connections are to that one.
 
         ``own``: settings in place of the broker's, of :data:`OWN_SETTINGS` and :data:`OWN_IF_GIVEN`. ``found``: what
-        workers of before found.
+        was found before.
 
         Raises:
             InvalidArgumentError: no address, or the broker does not take this gateway. UnavailableError: there is no
@@ -164,7 +166,7 @@ class RemoteBroker:
         places = BrokerPlaces.of(addresses)
         if found is not None:
             places.resume(*found)
-        self._control = BlockingLink(places, greeting(CONTROL, worker, front, ""), self._trust)
+        self._control = BlockingLink(places, greeting(CONTROL, worker, front, ""), self._trust, find_s=0.0)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
         self._lease = RemoteLease()
@@ -180,6 +182,14 @@ class RemoteBroker:
         """Is told who was refused here; the broker is told within the same bounds."""
         self._told_refusals: Counter[str] = Counter()
         self._link: Link | None = None
+        try:
+            self._begin(own or {})
+        except BaseException:
+            self._control.close()
+            raise
+
+    def _begin(self, own: Mapping[str, Any]) -> None:
+        """Greet the owner, and take its settings and its clock."""
         welcome = self._control.greet()
         settings: Mapping[str, Any] = welcome["config"]
         self._epoch: int | None = welcome.get("epoch")
@@ -187,7 +197,7 @@ class RemoteBroker:
         if not self._is_near:
             self.measure_clock()
         shared = {name: value for name, value in settings.items() if name in ServerConfig.model_fields}
-        self._config = load(None, {**shared, **(own or {})}, {}, model=ServerConfig).config
+        self._config = load(None, {**shared, **own}, {}, model=ServerConfig).config
 
     @property
     def found(self) -> FoundOwner:

@@ -1,6 +1,6 @@
 """The stream of a worker to its broker, on the loop of its front: no thread hands over to another.
 
-When the link is lost, all waiting calls get an error, and the worker ends: see :mod:`tarry.cli.gateway_worker`.
+When the link is lost, all waiting calls get an error, and the front ends: see :mod:`tarry.cli.gateway_term`.
 """
 
 from __future__ import annotations
