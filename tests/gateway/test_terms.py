@@ -24,7 +24,7 @@ from tests.gateway.test_places import Machines
 from tests.rocketmq.rpc import Code, Rpc
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.rest, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 # The worker as it is, which also says how many brokers it knows when it begins to serve.
 _WORKER = """
@@ -106,6 +106,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     machines.end()
 
 
+@pytest.mark.rest
 def test_the_next_front_begins_with_nothing(machines: Machines, work: Callable[..., WorkerProcess]) -> None:
     machines.begin(0)
     worker = work(machines.list, "-c", _WORKER)
@@ -119,6 +120,7 @@ def test_the_next_front_begins_with_nothing(machines: Machines, work: Callable[.
     assert worker.process.poll() is None
 
 
+@pytest.mark.rest
 def test_what_connects_while_nobody_serves_waits(machines: Machines, work: Callable[..., WorkerProcess]) -> None:
     machines.begin(0)
     worker = work(machines.list)
@@ -146,6 +148,7 @@ def _is_answered(port: int) -> bool:
             return True
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("is_told", [True, False])
 def test_one_that_looks_for_its_broker_ends(
     is_told: bool, machines: Machines, work: Callable[..., WorkerProcess]

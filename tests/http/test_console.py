@@ -23,6 +23,7 @@ from tarry.base.histogram import Histogram
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import app as app_module
 from tarry.fronts.http.console import formatting as shown
+from tarry.fronts.http.console import past_span
 from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.console.causes import kind_of
 from tarry.fronts.http.console.charts import lateness_bars
@@ -179,7 +180,9 @@ async def test_what_there_is_not_says_so_and_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_span_of_the_past_has_its_figures_and_the_messages_that_are_kept(tmp_path: Path) -> None:
+async def test_a_span_of_the_past_has_its_figures_and_the_messages_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(tmp_path) as console:
         broker = console.broker
         for topic in ("orders", "others"):
@@ -216,6 +219,10 @@ async def test_a_span_of_the_past_has_its_figures_and_the_messages_that_are_kept
         assert "not a topic name" in await console.page("/console/past/at", 422, topic="a b", **span)
         page = await console.page("/console/past", range="1h")
         assert f'href="/console/past/at?from={due_ms}&amp;until={due_ms + 1}"' in page, "the herd in the table"
+        assert "in a second" not in await console.page("/console/past/at", **minute)
+        monkeypatch.setattr(past_span, "LOOK_S", -1)
+        page = await console.page("/console/past/at", **minute)
+        assert "as many as were found in a second" in page
 
 
 @pytest.mark.asyncio

@@ -43,7 +43,7 @@ class RawTransport(TransportFactory):
 
 
 class RawReader:
-    """AmqpReader of aiormq's connection: whole frames, those of content headers exchanged."""
+    """Reader of aiormq's connection: whole frames, those of content headers exchanged."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self._ready = reader, b""

@@ -200,12 +200,20 @@ def test_print_config_can_be_used_as_a_config_file(tmp_path: Path, capsys: pytes
     ]
 
 
+class WithoutAiormq:
+    """Finds modules as where aiormq is not installed: a None in its place names the submodule that is asked for."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "aiormq":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def test_the_bridge_without_its_extra_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [*sys.modules]:
-        if name.startswith("tarry.bridge") or name == "tarry.cli.bridge_process":
+        if name.startswith(("tarry.bridge", "aiormq")) or name == "tarry.cli.bridge_process":
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "aiormq", None)
+    monkeypatch.setattr(sys, "meta_path", [WithoutAiormq(), *sys.meta_path])
     assert run(["bridge", "rabbitmq"]) == ExitCode.FAILED
-    assert "needs the extra 'rabbitmq': the module 'aiormq" in capsys.readouterr().err
+    assert "needs the extra 'rabbitmq': the module 'aiormq' is not installed; allowed: pip" in capsys.readouterr().err

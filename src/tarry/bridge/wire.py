@@ -50,7 +50,6 @@ class AmqpWire(TransportFactory):
     """The stream of one connection."""
 
     def __init__(self) -> None:
-        self._reader: AmqpReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self.listeners: dict[int, ChannelListener] = {}
         """By number of the channel."""
@@ -63,8 +62,7 @@ class AmqpWire(TransportFactory):
         """Connect, by TLS if the URL says so."""
         factory = TLSTransportFactory() if url.scheme == "amqps" else TCPTransportFactory()
         reader, self._writer = await factory.create(url, **kwargs)
-        self._reader = AmqpReader(reader, self)
-        return self._reader, self._writer
+        return AmqpReader(reader, self), self._writer
 
     def write(self, parts: Sequence[bytes]) -> None:
         """Send frames, all of one message at once; where the connection has ended, nothing."""
@@ -118,7 +116,7 @@ class _Content:
 
 
 class AmqpReader:
-    """AmqpReader of the library's connection: what is for it."""
+    """The reader of the library's connection: it has what is for the library."""
 
     def __init__(self, reader: asyncio.StreamReader, wire: AmqpWire) -> None:
         self._reader, self._wire = reader, wire

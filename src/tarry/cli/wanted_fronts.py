@@ -51,10 +51,10 @@ def unused_settings(config: Config) -> dict[str, list[str]]:
         of_settings.setdefault(front.settings, []).append(front)
     unused = {}
     for settings, fronts in of_settings.items():
-        if not any(front.is_on(config) for front in fronts):
-            names = [front.name for front in fronts]
-            given = settings.of(config)
-            for name, field in settings.model_fields.items():
-                if name not in names and getattr(given, name) != field.default:
-                    unused[name] = names
+        if any(front.is_on(config) for front in fronts):
+            continue
+        names, given = [front.name for front in fronts], settings.of(config)
+        for name, field in settings.model_fields.items():
+            if name not in names and getattr(given, name) != field.default:
+                unused[name] = names
     return unused

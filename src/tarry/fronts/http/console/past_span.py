@@ -69,7 +69,7 @@ async def show(console: Console, request: Request) -> Response:
         console.check(Right.LOOK)
     whole = await _figures(console, span, span.topic or None)
     listed = [] if span.topic else (await listing(console))["topics"]["listed"]
-    topics = await _by_topic(console, span, [each["topic"] for each in listed])
+    topics, is_every_topic = await _by_topic(console, span, [each["topic"] for each in listed])
     # Those without figures, too: the broker was stopped when the messages fell due, and had them ready later.
     names = [span.topic] if span.topic else [row["topic"] for row in topics]
     names += [each["topic"] for each in listed if each["ready"] and each["topic"] not in names]
@@ -80,6 +80,7 @@ async def show(console: Console, request: Request) -> Response:
         span=span,
         whole=whole,
         topics=topics,
+        is_every_topic=is_every_topic,
         ready=await _ready(console, span, names[:TOPICS_MAX]),
         letters=letters,
         is_whole=is_whole,
@@ -117,14 +118,21 @@ def summed(points: Sequence[RatePoint]) -> dict[str, Any] | None:
     return figures | {"herd_rows": herd.herd_rows, "herd_due_ms": herd.herd_due_ms}
 
 
-async def _by_topic(console: Console, span: PastSpan, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the figures of the topics of which some are kept, those first of which most fell due."""
-    rows = []
+async def _by_topic(console: Console, span: PastSpan, names: Iterable[str]) -> tuple[list[dict[str, Any]], bool]:
+    """Return the figures of the topics of which some are kept, and whether all were looked at.
+
+    Those come first of which most fell due.
+    """
+    rows, is_whole, until_s = [], True, time.monotonic() + LOOK_S
     for topic in names:
+        if time.monotonic() > until_s:  # each is read from the files of all days
+            is_whole = False
+            break
         figures = await _figures(console, span, topic)
         if figures is not None and any(figures[name] for name in (*COUNTS, *LEVELS)):
             rows.append({"topic": topic, **figures})
-    return sorted(rows, key=lambda row: (-row["fired"], -row["ready"] - row["pending"], row["topic"]))
+    rows.sort(key=lambda row: (-row["fired"], -row["ready"] - row["pending"], row["topic"]))
+    return rows, is_whole
 
 
 async def _ready(console: Console, span: PastSpan, names: Iterable[str]) -> list[dict[str, Any]]:

@@ -56,8 +56,7 @@ class Sorting:
         A click turns its order round; it begins with the largest number, the first name or the earliest instant.
         """
         is_down, is_here = self.asked == f"-{name}", self.asked.removeprefix("-") == name
-        begins_up = _is_text(name) or _is_time(name)
-        asked = (name if is_down else f"-{name}") if is_here else (name if begins_up else f"-{name}")
+        asked = (name if is_down else f"-{name}") if is_here else (f"-{name}" if _kind(name) == "number" else name)
         state = "none" if not is_here else "descending" if is_down else "ascending"
         return Column(link(self.path, **{**self.beside, self.name: asked}), state)
 
@@ -66,9 +65,10 @@ class Sorting:
         """All orders, each direction of a column apart, the one that a click begins with first."""
         found = [SortChoice("", self.usual, not self.is_asked)]
         for name, title in self.columns.items():
-            up, down = _DIRECTIONS["text" if _is_text(name) else "time" if _is_time(name) else "number"]
+            kind = _kind(name)
+            up, down = _DIRECTIONS[kind]
             orders = [(name, f"{title}, {up}"), (f"-{name}", f"{title}, {down}")]
-            if not _is_text(name) and not _is_time(name):
+            if kind == "number":
                 orders.reverse()
             found += [SortChoice(asked, text, asked == self.asked) for asked, text in orders]
         return found
@@ -90,12 +90,9 @@ _DIRECTIONS = {
 }
 
 
-def _is_text(name: str) -> bool:
-    return name in ("topic", "group")
-
-
-def _is_time(name: str) -> bool:
-    return name.endswith("_ms")
+def _kind(name: str) -> str:
+    """Return what a column has, as :data:`_DIRECTIONS` calls it."""
+    return "text" if name in ("topic", "group") else "time" if name.endswith("_ms") else "number"
 
 
 def matching(rows: Sequence[Row], text: str, *names: str) -> list[Row]:
