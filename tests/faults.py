@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -146,6 +146,9 @@ class FaultyAppendFile:
         self._files.durable[self._path] = self._inner.size
         self._files.step(f"after sync {name}")
 
+    def begin_sync(self) -> Callable[[], None]:
+        return self.sync
+
     def truncate(self, size: int) -> None:
         self._inner.truncate(size)
         self._files.durable[self._path] = min(self._files.durable.get(self._path, 0), size)
@@ -234,6 +237,9 @@ class LimitedAppendFile:
 
     def sync(self) -> None:
         self._inner.sync()
+
+    def begin_sync(self) -> Callable[[], None]:
+        return self.sync
 
     def truncate(self, size: int) -> None:
         self._inner.truncate(size)

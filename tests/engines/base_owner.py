@@ -39,6 +39,7 @@ class Keeping(Owner):
         """Put a base that lacks its manifest alone."""
         draft = await self.draft()
         await self.rounds.sync()
+        await self.rounds.reach(draft.position)
         return draft
 
     async def base(self) -> Manifest:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -223,6 +223,9 @@ class _Segment:
 
     def sync(self) -> None:
         self._engine.wait()
+
+    def begin_sync(self) -> Callable[[], None]:
+        return self.sync
 
 
 def write_parts(parts: Iterable[Part], data: Path) -> None:

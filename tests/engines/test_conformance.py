@@ -227,6 +227,25 @@ def test_each_epoch_has_a_higher_number(rig: Rig) -> None:
     assert found == sorted(set(found))
 
 
+def test_syncs_that_are_begun_one_behind_the_other(rig: Rig) -> None:
+    engine = rig.engine()
+    engine.claim()
+    writer = opened(engine, LogKind.INTAKE)
+    ends, waits = [], []
+    for number in range(9):
+        writer.append(one(number, size=10 * number))
+        ends.append(writer.size)
+        waits.append(writer.begin_sync())
+    for end, until_durable in zip(ends, waits, strict=True):
+        until_durable()
+        assert end <= writer.durable
+    rig.crash(random.Random(0))
+    later = rig.engine()
+    later.claim()
+    opened(later, LogKind.INTAKE)
+    assert numbers(later, LogKind.INTAKE) == list(range(9))
+
+
 def test_one_owner_at_a_time(rig: Rig) -> None:
     first = rig.engine()
     first.claim()

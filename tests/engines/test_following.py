@@ -143,6 +143,7 @@ class Owner(Machine):
         ]
         manifest = await self.bases.put(at, sources)
         await self.rounds.sync()
+        await self.rounds.reach(manifest.position)
         await self.bases.complete(manifest)
         if self.rng.random() < 0.7:
             with suppress(UnavailableError):

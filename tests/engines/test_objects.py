@@ -43,7 +43,7 @@ from tarry.log.objects.history import (
 )
 from tarry.log.objects.kept_files import inside
 from tarry.log.objects.reading import LogReader
-from tarry.log.objects.rounds import DEPTH, EpochRounds, gathered
+from tarry.log.objects.rounds import DEPTH, PUT_S_MAX, ROUND_BYTES, EpochRounds, gathered
 from tarry.log.objects.store import ObjectStore, asked, try_out
 from tests.engines.object_store import CutWay, HeldWay, MemoryObjects, run_virtually
 from tests.engines.test_objects_simulated import Read
@@ -402,6 +402,44 @@ async def test_what_is_written_meanwhile_is_one_round_and_one_look_serves_severa
         owner.round(1),
         owner.round(2),
     ]
+
+
+@virtually
+async def test_a_sync_does_not_wait_for_what_was_added_behind_it() -> None:
+    owner = await Owner(MemoryObjects()).begin()
+    owner.rounds.add(Part(LogKind.INTAKE, 0, 0, bytes(ROUND_BYTES)))  # a round by itself
+    added = owner.rounds.added
+    held, behind = await owner.send_held(2, 2)
+    await owner.rounds.sync(added)
+    assert not behind.done()
+    held.set()
+    await behind
+
+
+@virtually
+async def test_a_mark_is_reached_when_its_own_round_is_answered() -> None:
+    owner = await Owner(MemoryObjects()).begin()
+    held, sent = await owner.send_held(1, 1)
+    held_mark = owner.way.hold("before", "create", owner.round(2))
+    place = await owner.rounds.mark()
+    reached = asyncio.create_task(owner.rounds.reach(place.position))
+    held.set()
+    await sent
+    await settle()
+    assert not reached.done(), "what is in the round of the mark, or nothing, is not in the log yet"
+    held_mark.set()
+    await reached
+
+
+@virtually
+async def test_puts_that_take_long_do_not_make_a_writer_wait_for_ever() -> None:
+    owner = await Owner(MemoryObjects()).begin()
+    before_s = owner.rounds.put_s
+    held, sent = await owner.send_held(1, 1)
+    await asyncio.sleep(100)
+    held.set()
+    await sent
+    assert before_s < owner.rounds.put_s <= PUT_S_MAX
 
 
 @virtually

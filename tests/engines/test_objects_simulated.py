@@ -152,6 +152,7 @@ class Simulation:
             with suppress(UnavailableError):  # a base that the store does not answer is given up; another one comes
                 manifest = await bases.put(at, [BaseSource.of("values", content)])
                 await rounds.sync()
+                await rounds.reach(manifest.position)
                 await bases.complete(manifest)
                 self.bases += 1
                 await bases.trim(manifest)

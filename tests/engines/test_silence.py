@@ -154,6 +154,7 @@ async def test_an_owner_whose_rounds_a_base_has_replaced_lives() -> None:
         await asyncio.sleep(0.7 * SILENCE_S)
         manifest = await bases.put(await owner.rounds.mark(), [])
         await owner.rounds.sync()
+        await owner.rounds.reach(manifest.position)
         await bases.complete(manifest)
         await bases.trim(manifest)
         assert not [key for key in store.objects if key.startswith("log/")]

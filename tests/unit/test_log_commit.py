@@ -52,6 +52,22 @@ def test_what_waits_shares_a_round() -> None:
     assert rounds.rounds == [[0], list(range(1, 50))]
 
 
+def test_what_comes_before_its_turn_is_in_the_round() -> None:
+    rounds, waits, turn = Rounds(), threading.Event(), threading.Event()
+
+    def await_turn() -> None:
+        waits.set()
+        assert turn.wait(WAIT_S)
+
+    commits = GroupCommit("test", rounds.commit, rounds.on_fatal, weight_max=100, await_turn=await_turn)
+    commits.submit(0, 1)
+    assert waits.wait(WAIT_S)
+    commits.submit(1, 1)
+    turn.set()
+    commits.close()
+    assert rounds.rounds == [[0, 1]]
+
+
 def test_order_and_nothing_lost_from_many_threads() -> None:
     rounds = Rounds()
     commits = rounds.open(weight_max=1 << 40)

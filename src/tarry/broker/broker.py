@@ -395,6 +395,7 @@ class Broker(Calls):
             parts.engine.shared.stop_by(STOP_S)
         parts.key_backfill.stop()
         parts.commits.close()
+        parts.writer.close()
         parts.loops.stop()
         health.end()
         # One may be asking a store that gives no answer for minutes. The directory is a cache then, and nothing is

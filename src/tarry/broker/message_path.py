@@ -91,6 +91,7 @@ class Accepting:
 
 def _make_accepting(around: Opened, opened: OpenedFiles, window: LoadedWindow) -> Accepting:
     config, shared = around.config, around.engine.shared
+    on_fatal = partial(_refuse_all, around.health)
 
     def register(batch: pa.RecordBatch, plain: bool = False) -> None:
         # In order, and again after a crash. `plain`: all rows are messages.
@@ -107,14 +108,18 @@ def _make_accepting(around: Opened, opened: OpenedFiles, window: LoadedWindow) -
         begin_batch=window.decisions.begin_batch,
         register=register,
         confirm=None if shared is None else shared.confirm,
+        on_fatal=on_fatal if shared is not None and around.threaded else None,
+        under_way_bytes_max=config.inflight_bytes_max,
     )
+    around.undo.callback(writer.close)
     commits: GroupCommit[Submission] = GroupCommit(
         "tarry-intake",
         writer.commit,
-        partial(_refuse_all, around.health),
+        on_fatal,
         weight_max=config.inflight_bytes_max,
         threaded=around.threaded,
         placement=around.placement,
+        await_turn=shared.await_turn if shared is not None and around.threaded else None,
     )
     around.undo.callback(commits.close)
     limits = MessageLimits(

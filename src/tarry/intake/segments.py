@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,6 +161,10 @@ class Segments:
     def sync(self) -> None:
         """As :meth:`tarry.log.segment.SegmentWriter.sync`."""
         self._active.writer.sync()
+
+    def begin_sync(self) -> Callable[[], None]:
+        """As :meth:`tarry.log.segment.SegmentWriter.begin_sync`."""
+        return self._active.writer.begin_sync()
 
     def add(self, frames: Sequence[WrittenFrame]) -> None:
         """From now on readers see these frames, which are durable."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from tarry.base.types import extremes
 from tarry.intake.intake import Intake, tally
 from tarry.intake.segments import Segments, WrittenFrame
 from tarry.intake.submission import NO_ROWS, Submission, WriteBatch
+from tarry.intake.under_way import CommitsUnderWay
 from tarry.log import frame
 from tarry.log.files import TRY_AGAIN, Buffer, not_now
 from tarry.message import handle
@@ -21,6 +22,34 @@ from tarry.message.schema import concat, count_topics, kinds_of, numbered
 
 FRAME_ROWS = 4096
 """Small submissions that wait together share a frame, up to about this many rows."""
+
+
+@dataclass(slots=True)
+class _Commit:
+    """Submissions that are written together, with what was decided of them.
+
+    ``first_seq``: of its rows. ``command_rows``: how many of them commands ask for.
+    """
+
+    first_seq: int
+    submissions: list[Submission]
+    batch: WriteBatch | None = None
+    refused: list[tuple[Submission, TarryError]] = field(default_factory=list)
+    command_rows: int = 0
+    frames: list[_Frame] = field(default_factory=list)
+
+    @property
+    def end_seq(self) -> int:
+        rows: int = sum(each.batch.num_rows for each in self.frames)
+        return self.first_seq + rows
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in self.frames)
+
+    @property
+    def all(self) -> list[Submission]:
+        return [*self.submissions, *(s for s, _ in self.refused)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +74,10 @@ class IntakeWriter:
     batch, plain)`` gets the durable rows of such a commit before they are published, where the decided batch has not
     registered all that they say itself; ``plain``: all are messages. ``confirm()`` is called before a commit without
     rows is answered: it returns when its answers, which are about former commits, are certainly still true of them.
+
+    With ``on_fatal``, a commit without commands does not wait for those before it: several are under way, of up to
+    ``under_way_bytes_max``, and another thread publishes and answers them, in order. It is told of what goes wrong
+    there, with the submissions that were not answered.
     """
 
     def __init__(
@@ -58,6 +91,8 @@ class IntakeWriter:
         begin_batch: Callable[[int], WriteBatch] | None = None,
         register: Callable[[pa.RecordBatch, bool], None] | None = None,
         confirm: Callable[[], None] | None = None,
+        on_fatal: Callable[[BaseException, list[Submission]], None] | None = None,
+        under_way_bytes_max: int = 0,
     ) -> None:
         self._segments = segments
         self._intake = intake
@@ -67,64 +102,102 @@ class IntakeWriter:
         self._begin_batch = begin_batch
         self._register = register
         self._confirm = confirm
+        self._on_fatal = on_fatal
+        self._next_seq = intake.published_seq
+        self._under_way: CommitsUnderWay[_Commit] | None = None
+        if on_fatal is not None:
+            self._under_way = CommitsUnderWay(
+                "tarry-intake-answers", self._finish, self._fail, bytes_max=under_way_bytes_max
+            )
 
     def commit(self, submissions: list[Submission]) -> None:
         """Commit submissions: number, write, fsync, publish and answer.
 
         A full disk refuses the submissions; other failures are the caller's to treat as fatal.
         """
-        first_seq = self._intake.published_seq
-        submissions, refused, batch, command_rows = self._decide(submissions)
-        frames = self._encoded(_share_frames(submissions), first_seq)
+        self._settle(submissions)
+        commit = self._decide(submissions)
+        commit.frames = self._encoded(_share_frames(commit.submissions), commit.first_seq)
         try:
-            if frames:
-                self._segments.append([part for each in frames for part in each.parts])
+            if commit.frames:
+                self._segments.append([part for each in commit.frames for part in each.parts])
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
-            if batch is not None:
-                batch.on_refused()
+            if commit.batch is not None:
+                commit.batch.on_refused()
             refusal = not_now(error, self._segments.directory, "nothing was accepted")
-            for s in [*submissions, *(s for s, _ in refused)]:
+            for s in commit.all:
                 s.refuse(refusal)
             return
-        if frames:
+        self._next_seq = commit.end_seq
+        if not commit.frames:
+            if self._confirm is not None:
+                self._confirm()
+            self._finish(commit)
+        elif self._under_way is not None:
+            self._under_way.put(commit, self._segments.begin_sync(), commit.size)
+        else:
             self._segments.sync()
+            self._finish(commit)
+            self._roll_if_full()
+
+    def close(self) -> None:
+        """Finish what is under way. After the last :meth:`commit`."""
+        if self._under_way is not None:
+            self._under_way.close()
+
+    def _settle(self, submissions: Sequence[Submission]) -> None:
+        """Wait for the commits under way where this one cannot begin before."""
+        if self._under_way is None:
+            return
+        is_full = self._segments.active_bytes >= self._segment_bytes_max
+        # A command is decided by all that was published, and what has no rows rests on it.
+        if is_full or any(s.command is not None or not s.batch.num_rows for s in submissions):
+            self._under_way.drain()
+        self._roll_if_full()
+
+    def _roll_if_full(self) -> None:
+        if self._segments.active_bytes >= self._segment_bytes_max:
+            self._segments.roll(self._next_seq)
+
+    def _finish(self, commit: _Commit) -> None:
+        """Publish and answer a commit that is durable."""
+        batch = commit.batch
+        if commit.frames:
             # Before it is published: what is below a checkpoint's seq is not applied again.
-            is_known = batch is None or batch.register(command_rows)
-            self._publish_frames(frames, are_messages=is_known)
-        elif self._confirm is not None:
-            self._confirm()
+            is_known = batch is None or batch.register(commit.command_rows)
+            self._publish_frames(commit.frames, are_messages=is_known)
         if batch is not None:
             batch.on_durable()
-        self._answer(submissions, first_seq)
+        self._answer(commit.submissions, commit.first_seq)
         # Not before: a key may be taken by a row of this commit, or by what another owner has cancelled.
-        for s, why in refused:
+        for s, why in commit.refused:
             s.refuse(why)
-        if self._segments.active_bytes >= self._segment_bytes_max:
-            self._segments.roll(self._intake.published_seq)
 
-    def _decide(
-        self, submissions: list[Submission]
-    ) -> tuple[list[Submission], list[tuple[Submission, TarryError]], WriteBatch | None, int]:
-        """Decide the commands: return submissions with their rows, refused ones, and the number of rows."""
+    def _fail(self, error: BaseException, commits: list[_Commit]) -> None:
+        assert self._on_fatal is not None
+        self._on_fatal(error, [s for commit in commits for s in commit.all])
+
+    def _decide(self, submissions: list[Submission]) -> _Commit:
+        """Decide the commands: return submissions with their rows, and refused ones."""
         if not any(s.command is not None for s in submissions):
-            return submissions, [], None, 0
+            return _Commit(self._next_seq, submissions)
         assert self._begin_batch is not None, "nobody is here to decide commands"
-        batch = self._begin_batch(self._intake.published_seq)
-        decided, refused, command_rows = [], [], 0
+        batch = self._begin_batch(self._next_seq)
+        commit = _Commit(self._next_seq, [], batch)
         for s in submissions:
             if s.command is not None:
                 try:
                     rows = s.command.decide(batch)
                 except TarryError as error:
-                    refused.append((s, error))
+                    commit.refused.append((s, error))
                     continue
                 s = Submission(NO_ROWS if rows is None else rows, s.on_result, s.command)
-                command_rows += s.batch.num_rows
+                commit.command_rows += s.batch.num_rows
             batch.next_seq += s.batch.num_rows
-            decided.append(s)
-        return decided, refused, batch, command_rows
+            commit.submissions.append(s)
+        return commit
 
     def _encoded(self, batches: list[pa.RecordBatch], seq: int) -> list[_Frame]:
         (_, durable), position, frames = self._segments.position, self._segments.active_bytes, []

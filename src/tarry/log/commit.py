@@ -24,7 +24,8 @@ class GroupCommit(Generic[T]):
     """Calls ``commit(items)`` with all that was submitted since the last round, in order, from one thread.
 
     ``commit`` answers its items itself. When it raises, that is fatal: ``on_fatal(error, items)`` is told, and nothing
-    is taken any more. The queue is bounded by the sum of the weights (bytes) of what waits.
+    is taken any more. The queue is bounded by the sum of the weights (bytes) of what waits. ``await_turn()`` is called
+    before a round takes the queue: what comes until it returns is in that round.
     """
 
     def __init__(
@@ -36,11 +37,13 @@ class GroupCommit(Generic[T]):
         weight_max: int,
         threaded: bool = True,
         placement: Placement = ANY_CORE,
+        await_turn: Callable[[], None] | None = None,
     ) -> None:
         self._commit = commit
         self._on_fatal = on_fatal
         self._weight_max = weight_max
         self._placement = placement
+        self._await_turn = await_turn
         self._wake = threading.Condition()
         self._queue: list[T] = []
         self._weight = 0
@@ -104,6 +107,8 @@ class GroupCommit(Generic[T]):
                 return
 
     def _round(self) -> bool:
+        if self._await_turn is not None:
+            self._await_turn()
         with self._wake:
             items, self._queue, self._weight = self._queue, [], 0
         if not items:

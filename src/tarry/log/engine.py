@@ -170,6 +170,14 @@ class SharedLogs(Protocol):
         """
         ...
 
+    def await_turn(self) -> None:
+        """Return when the writer of a log that has several rounds under way should begin the next.
+
+        That is so long after its last turn as a request takes: what comes meanwhile is written together, for each
+        request has a price. It does not wait for an answer of the store. One thread at a time.
+        """
+        ...
+
     def keep(self, path: Path) -> None:
         """Make a small file that a library wrote part of the logs, as it is now; durable on return.
 

@@ -8,7 +8,7 @@ a second owner writes its name over the first one's, and :meth:`FileEngine.is_ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tarry.base.errors import LockedError, TrimmedError
@@ -150,6 +150,9 @@ class _SegmentFile:
         size = self._file.size
         self._file.sync()
         self._synced[self._segment] = size
+
+    def begin_sync(self) -> Callable[[], None]:
+        return self.sync
 
 
 class FileEngine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -109,6 +109,13 @@ class AppendFile(Protocol):
         """
         ...
 
+    def begin_sync(self) -> Callable[[], None]:
+        """Begin to make durable what is written now; return what waits for that, as :meth:`sync`.
+
+        Any thread may call what is returned. Where a sync is a call of the system, all of it is done there.
+        """
+        ...
+
     def truncate(self, size: int) -> None:
         """Cut the file to ``size`` bytes."""
         ...
@@ -202,6 +209,9 @@ class OsAppendFile:
         os.fdatasync(self._fd)
         if self._syncs_us is not None:
             self._syncs_us.note((time.perf_counter_ns() - began) // 1000)
+
+    def begin_sync(self) -> Callable[[], None]:
+        return self.sync
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

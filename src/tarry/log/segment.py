@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,17 +84,26 @@ class SegmentWriter:
             OSError: with EIO, whatever the cause. What the disk holds is unknown from then on, so every later sync
             fails too: the system reports a failure once, drops the pages, and would call the next fsync a success.
         """
+        self._until_durable(self._file.size, self._file.sync)
+        return self.durable
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Begin to make durable what was appended so far; return what waits for that, as :meth:`sync`.
+
+        Any thread calls what is returned, in the order of the calls, one at a time.
+        """
+        return partial(self._until_durable, self._file.size, self._file.begin_sync())
+
+    def _until_durable(self, size: int, sync: Callable[[], None]) -> None:
         if self._failed is not None:
             raise self._failed
-        size = self._file.size
         try:
-            self._file.sync()
+            sync()
         except OSError as error:
             # Not ENOSPC, which a write-back can fail with too: nobody may take this for a disk that is full for now.
             self._failed = OSError(errno.EIO, f"fsync failed ({error.strerror})", str(self.path))
             raise self._failed from error
         self.durable = max(self.durable, size)
-        return self.durable
 
     def close(self) -> None:
         self._file.close()

@@ -79,7 +79,7 @@ async def _claim_without_floor(engine: ObjectEngine) -> EpochRounds:
 
 async def _answer_without_look(rounds: EpochRounds, _: int) -> None:
     for number in range(rounds.answered, rounds._durable):
-        begun_s, clock_ms, _ = rounds._begun.pop(number)
+        begun_s, clock_ms, rounds._parts_answered = rounds._begun.pop(number)
         rounds._lease.extend(begun_s, clock_ms)
     rounds.answered = rounds._durable
     rounds._wake()

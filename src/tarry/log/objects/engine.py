@@ -121,6 +121,7 @@ class ObjectEngine:
         self._bases: EpochBases | None = None
         self._trimming: asyncio.Task[None] | None = None
         self._look: Future[None] | None = None
+        self._turned_s = 0.0
         self._look_s, self._looked_s = look_s, time.monotonic()
 
     def claim(self) -> int:
@@ -309,7 +310,10 @@ class ObjectEngine:
         at = await rounds.mark()
         # Now, so that all of the rounds before the place is in them; and all that is in them is in rounds.
         manifest = await bases.put(at, await asyncio.to_thread(self._cache.sources, files))
+        # What was added since is in the files, too. And the round of the mark may be empty, behind all that was added:
+        # a base that is beyond its epoch's end does not count, and what is before it may be deleted.
         await rounds.sync()
+        await rounds.reach(manifest.position)
         await bases.complete(manifest)
         self._trimming = asyncio.create_task(_logged(bases.trim(manifest)))
 
@@ -343,6 +347,18 @@ class ObjectEngine:
             OwnershipLostError: another one owns the logs, from now on for ever.
         """
         self._requests.run(self._owned().sync())
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Send what was added on its way; return what waits for the answer, as :meth:`sync`."""
+        rounds = self._owned()
+        answered = self._requests.start(rounds.sync(rounds.added))
+        return answered.result
+
+    def await_turn(self) -> None:
+        """See :meth:`tarry.log.engine.SharedLogs.await_turn`."""
+        if (left_s := self._turned_s + self._owned().put_s - time.monotonic()) > 0:
+            time.sleep(left_s)
+        self._turned_s = time.monotonic()
 
     def wait_for_former(self) -> None:
         """Return when former leases are over.
@@ -453,8 +469,15 @@ class _CachedSegment:
     def sync(self) -> None:
         # What a segment begins with was in rounds, which the first one of this life answers for. An empty one may
         # follow one that was written.
-        if self._kept > self._opened_with or not self._opened_with:
+        if self._is_written:
             self._engine.sync()
+
+    def begin_sync(self) -> Callable[[], None]:
+        return self._engine.begin_sync() if self._is_written else self.sync
+
+    @property
+    def _is_written(self) -> bool:
+        return self._kept > self._opened_with or not self._opened_with
 
     def truncate(self, size: int) -> None:
         if size < self._kept:

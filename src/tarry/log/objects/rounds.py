@@ -31,6 +31,10 @@ ROUND_BYTES = 8 << 20
 """About the size from which a round begins unasked; and the largest, but for one larger part."""
 
 
+PUT_S_MAX = 0.25
+"""The most that a PUT counts for: after a store was away, who writes does not wait longer for a turn."""
+
+
 class _Begun(NamedTuple):
     """A round that is not answered yet. ``taken``: the number of parts in it and before it."""
 
@@ -59,13 +63,13 @@ class EpochRounds:
         self._store, self._claim, self._history, self._clock = store, claim, history, clock
         self._lock = threading.Lock()
         self._open: deque[Part] = deque()
-        self._open_bytes = self._added = self._taken = 0
+        self._open_bytes = self._added = self._taken = self._parts_answered = 0
         self._slots, self._looks = asyncio.Semaphore(depth), asyncio.Semaphore(LOOKS)
         self._lease, self._gap_s = lease or OwnerLease(), gap_s
         self.times = RoundTimes(self._lease.now_s)
         self._next = 0
         self._begun: dict[int, _Begun] = {}  # by number, in order
-        self._begun_s = 0.0
+        self._begun_s = self._put_s = 0.0
         self._landed: set[int] = set()  # rounds whose PUT was answered, behind one whose was not
         self._durable = 0  # so many were, without a gap
         self._changed = asyncio.Event()
@@ -74,6 +78,11 @@ class EpochRounds:
         """So many rounds are certain to be in the log that every later owner reads."""
         self.lost: FatalError | None = None
         """Reason for which nothing is answered any more."""
+
+    @property
+    def put_s(self) -> float:
+        """Seconds that PUTs take at present. Any thread."""
+        return self._put_s
 
     def add(self, part: Part) -> bool:
         """Put a part into the round that comes next. From any thread.
@@ -91,22 +100,27 @@ class EpochRounds:
         """Write the epoch's first round, which names the history before it; wait until it is answered."""
         await self._slots.acquire()
         self._begin([])
-        await self._until(self._next)
+        await self.reach(self._next)
 
-    async def sync(self) -> None:
-        """Wait until all that was added before this call is answered.
+    @property
+    def added(self) -> int:
+        """Number of the parts that were added. Any thread."""
+        return self._added
+
+    async def sync(self, added: int | None = None) -> None:
+        """Wait until all that was added before this call is answered, or the first ``added`` parts.
 
         Raises:
             OwnershipLostError: a later epoch was claimed, or another writes in this one; so it is for ever.
         """
-        added = self._added
+        added = self._added if added is None else added
         while self._taken < added:
             await self.flush()
-        # Not those that others have begun meanwhile: their answers come later.
-        number = next((number for number, each in self._begun.items() if each.taken >= added), None)
         self._check()
-        if number is not None:
-            await self._until(number + 1)
+        # Not those that others have begun meanwhile: their answers come later.
+        while self._parts_answered < added:
+            await self._changed.wait()
+            self._check()
 
     async def renew(self) -> None:
         """Write a round, whether there is anything to write or not; wait until it is answered.
@@ -114,7 +128,7 @@ class EpochRounds:
         Raises OwnershipLostError.
         """
         await self._begin_any()
-        await self._until(self._next)
+        await self.reach(self._next)
 
     async def mark(self) -> Manifest:
         """Begin rounds with all that was added, and return the place behind them, as a base without files."""
@@ -124,6 +138,12 @@ class EpochRounds:
         self._check()
         history = self._history
         return Manifest(self._claim.epoch, self._next, history.clock_ms, history.digest, dict(history.trimmed))
+
+    async def reach(self, position: int) -> None:
+        """Wait until all rounds before a position (:meth:`mark`) are answered. Raises OwnershipLostError."""
+        while self.answered < position:
+            self._check()
+            await self._changed.wait()
 
     async def confirm(self) -> None:
         """Wait until a look that begins now finds no later owner. Raises OwnershipLostError."""
@@ -200,6 +220,7 @@ class EpochRounds:
         self._start(self._put(number, content))
 
     async def _put(self, number: int, content: bytes) -> None:
+        begun_s = self._lease.now_s()
         key = round_key(self._claim.epoch, number)
         try:
             there = await created(self._store, key, content)
@@ -210,6 +231,7 @@ class EpochRounds:
         if there != content:
             self._lose(OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch"))
             return
+        self._put_s += (min(self._lease.now_s() - begun_s, PUT_S_MAX) - self._put_s) / 8
         self._landed.add(number)
         if number == self._durable:  # else whoever fills the gap before it goes on for it
             while self._durable in self._landed:
@@ -232,16 +254,11 @@ class EpochRounds:
             await self._give_way()
         elif self.lost is None:
             for number in range(self.answered, durable):
-                begun_s, clock_ms, _ = self._begun.pop(number)
+                begun_s, clock_ms, self._parts_answered = self._begun.pop(number)
                 self._lease.extend(begun_s, clock_ms)
                 self.times.note(begun_s)
             self.answered = max(self.answered, durable)
             self._wake()
-
-    async def _until(self, number: int) -> None:
-        while self.answered < number:
-            self._check()
-            await self._changed.wait()
 
     def _take(self) -> list[Part]:
         parts: list[Part] = []
