@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import tarry
+from tarry.base.errors import InvalidArgumentError
 from tarry.client import Client
 from tarry.worker.handler import Handler
 from tarry.worker.outcomes import Ending
@@ -127,6 +129,83 @@ async def test_only_the_late_one_has_failed(make: Make, client: Client, raises: 
         await wait_until_async(lambda: ended(worker) == {Ending.RETRIED: 1, Ending.HANDLED: 50})
     [dead] = client.dead_letters("orders", "billing").to_pylist()
     assert dict(dead["properties"])["tarry.dead.reason"] == "TimeoutError: not handled within 0.2 s"
+
+
+@pytest.mark.parametrize("is_late_first", [True, False])
+async def test_a_stop_does_not_wait_for_what_has_failed_by_its_time_out(
+    make: Make, client: Client, is_late_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, begun, let_go = make(drain_s=600), threading.Event(), threading.Event()
+
+    @worker.on("orders", group="billing", timeout=0.05 if is_late_first else 0.5)
+    def bill(message: tarry.Delivery) -> None:
+        begun.set()
+        let_go.wait(60)
+
+    client.set_group("orders", "billing", tries=1)
+    client.schedule("orders", b"x")
+    async with running(worker):
+        await wait_until_async(begun.is_set)
+        if is_late_first:
+            await wait_until_async(lambda: ended(worker) == {Ending.RETRIED: 1})
+    assert not let_go.is_set() and "still handled" not in caplog.text
+    let_go.set()
+    assert client.dead_letters("orders", "billing").num_rows == 1
+
+
+async def test_an_exception_without_a_text_is_a_failure_as_others(make: Make, client: Client) -> None:
+    worker = make()
+
+    class UnprintableError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @worker.on("orders", group="billing")
+    def bill(message: tarry.Delivery) -> None:
+        raise UnprintableError
+
+    client.set_group("orders", "billing", tries=1)
+    client.schedule("orders", b"x")
+    async with running(worker):
+        await wait_until_async(lambda: ended(worker) == {Ending.RETRIED: 1})
+    [dead] = client.dead_letters("orders", "billing").to_pylist()
+    assert dict(dead["properties"])["tarry.dead.reason"] == "UnprintableError: its text cannot be made (RuntimeError)"
+
+
+async def test_an_exit_in_what_a_function_returns_is_about_its_message(make: Make, client: Client) -> None:
+    worker = make()
+
+    async def leave(number: int) -> None:
+        if number == 0:
+            sys.exit(3)
+
+    @worker.on("orders", group="billing")
+    def bill(number: int) -> Awaitable[None]:
+        return leave(number)
+
+    client.set_group("orders", "billing", tries=1)
+    for number in range(2):
+        client.schedule("orders", str(number))
+    async with running(worker):
+        await wait_until_async(lambda: ended(worker) == {Ending.RETRIED: 1, Ending.HANDLED: 1})
+    [dead] = client.dead_letters("orders", "billing").to_pylist()
+    assert dict(dead["properties"])["tarry.dead.reason"] == "SystemExit: 3"
+
+
+async def test_a_reason_that_is_no_text_is_refused_where_it_is_said(make: Make, client: Client) -> None:
+    worker, seen = make(), list[str]()
+
+    @worker.on("orders", group="billing")
+    def bill(message: tarry.Delivery) -> None:
+        for settle in (message.nack, message.reject):
+            with pytest.raises(InvalidArgumentError) as refused:
+                settle(reason=ValueError("no"))  # type: ignore[operator]
+            seen.append(str(refused.value))
+
+    client.schedule("orders", b"x")
+    async with running(worker):
+        await wait_until_async(lambda: ended(worker) == {Ending.HANDLED: 1})
+    assert seen == ["reason is ValueError('no'); allowed: a text"] * 2
 
 
 async def test_a_stop_gives_back_what_no_thread_has_begun(make: Make, client: Client) -> None:

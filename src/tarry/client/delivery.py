@@ -161,6 +161,7 @@ class Delivery:
             InvalidArgumentError: it comes of ``receive``; of ``consume`` it may be rejected.
         """
         self._check_consumed("reject")
+        check_reason(reason)
         self._order(StreamOp.REJECT, 0, reason)
 
     def release(self) -> None:
@@ -276,10 +277,26 @@ class Delivery:
 
 def reason_of(error: BaseException) -> str:
     """Return the text of an exception, as the reason why a message was not handled."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as unprintable:  # noqa: BLE001 - a message that fails must not end who handles all others
+        return f"{name}: its text cannot be made ({type(unprintable).__name__})"
+    return f"{name}: {text}" if text else name
+
+
+def check_reason(reason: str) -> None:
+    """Refuse what is no text here, before it travels with what is said of other messages.
+
+    Raises:
+        InvalidArgumentError: it is none, an exception, say.
+    """
+    if not isinstance(reason, str):
+        raise InvalidArgumentError(f"reason is {reason!r}; allowed: a text")
 
 
 def nacked(delay: Delay | None, reason: str) -> tuple[StreamOp, int]:
+    check_reason(reason)
     return StreamOp.FAIL if reason else StreamOp.NACK, -1 if delay is None else duration_ms("delay", delay, 0)
 
 

@@ -54,6 +54,7 @@ class HandlerLoop:
         self._handler, self._consumer = handler, consumer
         self._figures = HandlerFigures(handler.topic, handler.group)
         self._slots = [self._slot(number, middleware) for number in range(handler.concurrency)]
+        self._ending = asyncio.Event()
         consumer.on_lost(self._on_lost)
 
     def _slot(self, number: int, middleware: Sequence[Middleware]) -> _Slot:
@@ -79,6 +80,7 @@ class HandlerLoop:
     def give_back(self) -> None:
         """Take no more messages."""
         self._consumer.give_back()
+        self._ending.set()
 
     async def cut(self) -> None:
         """Cancel what is still handled, and give it back: no try is counted."""
@@ -128,7 +130,16 @@ class HandlerLoop:
                 slot.message = None
                 self._figures.busy_s += time.perf_counter() - began_s
                 if slot.thread is not None and slot.thread.is_busy:
-                    await slot.thread.wait_idle()  # it took longer than its time-out, and takes it still
+                    await self._until_idle(slot.thread)
+
+    async def _until_idle(self, thread: WorkThread) -> None:
+        """Wait for what takes longer than its time-out; not at the end, when nothing that it does counts."""
+        waits = [asyncio.ensure_future(each) for each in (thread.wait_idle(), self._ending.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
 
     def _fail(self, slot: _Slot, message: Delivery, error: BaseException) -> Ending:
         if slot.why is not None:

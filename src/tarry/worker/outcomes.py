@@ -134,7 +134,8 @@ def settle(message: Any, verdict: AfterFailure) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    return _cut(str(error) if isinstance(error, Reject) and str(error) else reason_of(error))
+    text = reason_of(error)
+    return _cut(text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, Reject) else text)
 
 
 def _cut(text: str) -> str:

@@ -11,7 +11,6 @@ import asyncio
 import contextvars
 import inspect
 import logging
-import math
 import threading
 import time
 from collections.abc import Awaitable, Generator
@@ -38,6 +37,8 @@ class _Place:
         self.figures = figures
         """Of what the thread has settled itself."""
         self.message: Delivery | None = None
+        self.is_late = False
+        """The thread is still at a message that has failed by its time-out."""
         self.began_s = 0.0
         self._awaited: Future[Any] | None = None
         self._lock = threading.Lock()
@@ -47,26 +48,37 @@ class _Place:
         self.began_s = time.monotonic()  # first: who looks must not take the new one for as old as the last
         self.message = message
 
-    def claim(self, begun_by_s: float = math.inf) -> Delivery | None:
-        """Return the message to who asks first, and is to settle it; None: it is younger. Any thread."""
+    def claim(self, late_if_begun_by_s: float | None = None) -> Delivery | None:
+        """Return the message to who asks first, and is to settle it. Any thread.
+
+        None: there is none, or it is younger.
+        """
+        is_late = late_if_begun_by_s is not None
         with self._lock:
             message = self.message
-            if message is None or self.began_s > begun_by_s:
+            if message is None or (late_if_begun_by_s is not None and self.began_s > late_if_begun_by_s):
                 return None
-            self.message = None
+            # The thread ends its work behind this lock: it cannot be late with a message that it has ended.
+            self.message, self.is_late = None, is_late
             awaited = self._awaited
         if awaited is not None:
             awaited.cancel()
         return message
+
+    def end(self) -> None:
+        """In the thread: work at the message ends."""
+        with self._lock:
+            self.is_late = False
 
     def wait_for(self, awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> None:
         """In the thread: wait for what the function has returned, which runs in the loop."""
         with self._lock:
             if self.message is None:
                 return
-            self._awaited = asyncio.run_coroutine_threadsafe(_result(awaitable), loop)
+            self._awaited = asyncio.run_coroutine_threadsafe(_error_of(awaitable), loop)
         try:
-            self._awaited.result()
+            if (error := self._awaited.result()) is not None:
+                raise error
         finally:
             self._awaited = None
 
@@ -82,6 +94,7 @@ class ThreadLoop:
         """Of what was taken from threads. In the loop."""
         self._places = [_Place(self._loop.create_future(), self._no_figures()) for _ in range(handler.concurrency)]
         self._timer: asyncio.TimerHandle | None = None
+        self._is_ending = False
         consumer.on_lost(lambda: post(self._loop, self._on_lost))
 
     def _no_figures(self) -> HandlerFigures:
@@ -110,6 +123,14 @@ class ThreadLoop:
     def give_back(self) -> None:
         """Take no more messages."""
         self._consumer.give_back()
+        self._is_ending = True
+        self._leave_late()
+
+    def _leave_late(self) -> None:
+        """At the end, wait for no thread whose message has failed: nothing that it does counts any more."""
+        for place in self._places:
+            if self._is_ending and place.is_late and not place.done.done():
+                place.done.set_result(None)
 
     async def cut(self) -> None:
         """Give back what is still handled: no try is counted."""
@@ -133,6 +154,7 @@ class ThreadLoop:
             with closing(cast(Generator[Delivery, None, None], iter(self._consumer))) as messages:
                 for message in messages:
                     self._handle(place, message)
+                    place.end()
         except BaseException as raised:  # noqa: BLE001 - it is raised again where the worker is run
             error = raised
         post(self._loop, _end, place.done, error)
@@ -169,6 +191,7 @@ class ThreadLoop:
             if (message := place.claim(now - timeout_s)) is not None:
                 error = TimeoutError(f"not handled within {timeout_s:g} s")
                 self._count(self._taken, place, self._handler.fail(message, error))
+        self._leave_late()
         first_s = min((place.began_s for place in self._places if place.message is not None), default=now)
         self._timer = self._loop.call_later(first_s + timeout_s - now, self._look_for_late, timeout_s)
 
@@ -178,11 +201,20 @@ class ThreadLoop:
                 self._handler.log_lost(message)
 
 
-async def _result(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
+async def _error_of(awaitable: Awaitable[Any]) -> BaseException | None:
+    """Return what it raises: a task that raises ``sys.exit()`` itself would end the loop."""
+    try:
+        await awaitable
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - it is raised again in the thread
+        return error
+    return None
 
 
 def _end(done: asyncio.Future[None], error: BaseException | None) -> None:
+    if done.done():
+        return  # nobody waited for it
     if error is None:
         done.set_result(None)
     else:
