@@ -97,6 +97,35 @@ async def test_what_cannot_be_is_put_aside_with_the_reason(rabbit: RabbitServer,
         assert (await program.next())[0].header("x-delay") == -5
 
 
+async def test_who_asks_for_an_answer_at_no_text_takes_no_place(rabbit: RabbitServer, place: Bridged) -> None:
+    """More of them than a window has: what comes behind them is taken all the same."""
+    async with raw_program(rabbit.url) as program:
+        for number in range(1100):
+            properties = AmqpProperties(fields={"reply_to": bytes([100]) + b"\xff" * 100})
+            properties.set_header("x-tarry-cancel", True if number % 2 else "perhaps")
+            properties.set_text("message_id", "nobody's")
+            await program.publish(b"", properties)
+        await program.send(b"behind", 1)
+        assert (await program.next())[1] == b"behind"
+        for _ in range(550):
+            assert "x-tarry-cancel is 'perhaps'" in (await program.next("tarry.delay.refused"))[0].header(
+                "x-tarry-refused"
+            )
+        assert "cannot be handled" not in place.bridge.said
+
+
+async def test_a_stop_does_not_wait_for_a_rabbitmq_that_stands_still(rabbit: RabbitServer, place: Bridged) -> None:
+    async with raw_program(rabbit.url) as program:
+        for number in range(50):
+            await program.send(b"%d" % number, 1)
+        assert len(await program.bodies(50)) == 50
+        with rabbit.frozen():
+            assert place.bridge.stop() == 0
+        place.bridge.start()
+        await program.send(b"again", 1)
+        assert (await program.next())[1] == b"again"
+
+
 async def test_an_exchange_that_is_not_there_or_refuses_touches_no_other(rabbit: RabbitServer, place: Bridged) -> None:
     async with raw_program(rabbit.url) as program:
         await program.channel.exchange_declare("inner", exchange_type="fanout", internal=True, auto_delete=True)

@@ -13,6 +13,7 @@ from aiormq.exceptions import ChannelInvalidStateError, ChannelNotFoundEntity
 from tarry.bridge import frames
 from tarry.bridge.acks import Acks
 from tarry.bridge.amqp_fields import AmqpProperties
+from tarry.bridge.exchanges import LOST
 from tarry.bridge.way import ExchangeWay, NotTakenError
 from tarry.bridge.wire import AmqpWire
 from tests.rabbitmq.wire_place import (
@@ -81,6 +82,34 @@ async def test_an_error_of_a_listener_ends_nothing_else() -> None:
     assert [tag for tag, *_ in heard.confirms] == [1, 2]
 
 
+TORN = {
+    "a header that is cut off": (frames.frame(frames.HEADER, CHANNEL, b"\0<"), "cannot be read"),
+    "another end": (frames.content_frames(CHANNEL, RAW, b"", 4096)[0][:-1] + b"x", "ends with 0x78; allowed: 0xce"),
+    "more than was said": (
+        frames.content_frames(CHANNEL, RAW, b"ab", 4096)[0] + frames.frame(frames.BODY, CHANNEL, b"abc"),
+        "1 bytes more than was said",
+    ),
+    "less than was said": (
+        frames.content_frames(CHANNEL, RAW, b"ab", 4096)[0] + method_frame(frames.DELIVER, deliver_arguments(2)),
+        "before the end of the one before it",
+    ),
+    "larger than was agreed": (
+        frames.HEAD.pack(frames.BODY, CHANNEL, 1 << 30) + b"x",
+        "1073741824 bytes; allowed: 4096",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+async def test_frames_that_cannot_be_end_the_connection(name: str) -> None:
+    torn, why = TORN[name]
+    wire, heard = AmqpWire(), Heard()
+    wire.listeners[CHANNEL], wire.frame_max = heard, 4096
+    with pytest.raises(LOST, match=why):
+        await read_by_library(wire, [method_frame(frames.DELIVER, deliver_arguments(1)) + torn])
+    assert not heard.messages
+
+
 async def test_what_the_connection_says_of_itself() -> None:
     wire = AmqpWire()
     await read_by_library(wire, [method_frame(frames.BLOCKED, b"\3low", channel=0)])
@@ -143,6 +172,14 @@ async def test_confirms_of_one_and_of_all_before_it() -> None:
     sending.way.on_confirm(7, multiple=False, is_taken=True)
     assert sending.answers[7] is None
     assert sending.way.is_idle
+
+
+async def test_a_confirm_of_number_0_and_all_before_it_is_of_all() -> None:
+    sending = Sending()
+    for number in (1, 2, 3):
+        sending.send(number)
+    sending.way.on_confirm(0, multiple=True, is_taken=True)
+    assert sending.answers == {1: None, 2: None, 3: None}
 
 
 async def test_what_is_returned_is_found_by_what_it_says() -> None:

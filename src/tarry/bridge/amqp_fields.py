@@ -130,6 +130,11 @@ class AmqpProperties:
         value = self.fields.get(name)
         return None if value is None else value[1:].decode("utf-8", "backslashreplace")
 
+    def address(self, name: str) -> str | None:
+        """Return a property that is a short text, to be sent as the bytes that it has."""
+        value = self.fields.get(name)
+        return None if value is None else value[1:].decode("utf-8", "surrogateescape")
+
     def set_text(self, name: str, value: str) -> None:
         """Set a property that is a short text, of up to 255 bytes."""
         data = value.encode()

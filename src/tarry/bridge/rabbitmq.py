@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -31,6 +31,11 @@ from tarry.client.aio import AsyncClient
 log = logging.getLogger(__name__)
 
 PAUSE_S, PAUSE_MAX_S = 0.2, 10.0
+CANCEL_S, STOP_S, CLOSE_S = 2.0, 6.0, 1.0
+"""Longest waits at a stop: for RabbitMQ to give nothing more; for what is under way; for the end of a connection.
+
+Together they are less than the ten seconds after which many a supervisor kills, which leaves leases behind.
+"""
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 NOT_ALLOWED, LIMIT = 530, "limit"
 """RabbitMQ's reply code for a virtual host that is absent, not the user's, or full of connections.
@@ -75,7 +80,7 @@ class RabbitBridge:
         back_off.reset()
         while not self._stopping.is_set():
             try:
-                await self._connected(back_off)
+                await self._until_stopped(self._connected(back_off))
             except LOST as error:
                 why = error or type(error).__name__
                 log.warning(
@@ -114,6 +119,19 @@ class RabbitBridge:
             if session.why_not:
                 log.warning("%s; connecting again", session.why_not)
 
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for work that ends at :meth:`stop`, and cancel it where RabbitMQ gives no answer then."""
+        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([working], timeout=CANCEL_S + STOP_S)
+        finally:
+            stopping.cancel()
+            working.cancel()
+            await asyncio.wait([working])
+        if not working.cancelled():
+            working.result()
+
     async def _pause(self, seconds: float) -> None:
         """Wait, or until :meth:`stop`."""
         with suppress(TimeoutError):
@@ -144,8 +162,13 @@ async def _connection(url: str, what: str) -> AsyncIterator[WiredConnection]:
     try:
         yield connection
     finally:
-        with suppress(*LOST, TimeoutError):
-            await connection.close()
+        # One that stands still, or reads nothing while its memory is full, does not answer a goodbye either.
+        try:
+            await asyncio.wait_for(connection.close(), CLOSE_S)
+        except TimeoutError:
+            connection.wire.abort()
+        except LOST:
+            pass
 
 
 class _Session:
@@ -181,22 +204,30 @@ class _Session:
         consumed = await self._taking.consume(channel, queue)
         self._figures.connected = True
         log.info("connected to RabbitMQ")
+        abandoning: asyncio.TimerHandle | None = None
         ends = [asyncio.create_task(each.wait()) for each in (stopping, self._lost)]
         try:
             await asyncio.wait([giving, *ends], return_when=asyncio.FIRST_COMPLETED)
             if not self._lost.is_set():
-                with suppress(*LOST):
-                    await channel.basic_cancel(str(consumed.consumer_tag))
+                abandoning = asyncio.get_running_loop().call_later(STOP_S, self._abandon)
+                with suppress(*LOST, TimeoutError):
+                    await asyncio.wait_for(channel.basic_cancel(str(consumed.consumer_tag)), CANCEL_S)
         finally:
             for each in ends:
                 each.cancel()
             if self._lost.is_set():
-                self._taking.under_way.cancel()
-                self._giving.under_way.cancel()
+                self._abandon()
             giving.cancel()
             with suppress(asyncio.CancelledError):
                 await giving
             await self._taking.under_way.until_done()
+            if abandoning is not None:
+                abandoning.cancel()
+
+    def _abandon(self) -> None:
+        """Give back what is under way: whether RabbitMQ has it, nobody knows."""
+        self._taking.under_way.cancel()
+        self._giving.under_way.cancel()
 
     def _lose(self, why: str) -> None:
         self.why_not = self.why_not or why

@@ -87,24 +87,33 @@ class Taking:
             self._acks.close()
 
     async def _take_one(self, incoming: Incoming) -> None:
-        taken_ms = self._clock.now_ms()
         try:
-            try:
-                properties = incoming.properties()
-                if (key := cancelled_key(properties)) is not None:
-                    await self._cancel(properties, key)
-                else:
-                    fingerprint = incoming.fingerprint(properties)
-                    row = row_of(incoming, properties, self._settings.exchanges)
-                    await self._schedule(Taken(row, fingerprint, taken_ms))
-            except InvalidArgumentError as error:
-                await self._refuse(incoming, error)
+            await self._take_or_refuse(incoming)
             if self._acks is not None:
                 self._acks.add(incoming.tag)
         except LOST:  # then it is given to us again
             pass
         except Exception:
             log.exception("a message cannot be handled, and stays in the queue")
+
+    async def _take_or_refuse(self, incoming: Incoming) -> None:
+        taken_ms = self._clock.now_ms()
+        try:
+            properties = incoming.properties()
+            if (key := cancelled_key(properties)) is not None:
+                await self._cancel(properties, key)
+            else:
+                fingerprint = incoming.fingerprint(properties)
+                row = row_of(incoming, properties, self._settings.exchanges)
+                await self._schedule(Taken(row, fingerprint, taken_ms))
+        except InvalidArgumentError as error:
+            await self._refuse(incoming, error)
+        except LOST:
+            raise
+        except Exception as error:
+            # Left in the queue, it would take a place of the window for ever, and as many as that would end the bridge.
+            log.exception("a message cannot be handled, and is put aside")
+            await self._put_aside(incoming, AmqpProperties(), f"it cannot be handled: {error!r}")
 
     async def _schedule(self, taken: Taken) -> None:
         task, key, taken_s = asyncio.current_task(), taken.row["key"], time.monotonic()
@@ -143,7 +152,7 @@ class Taking:
 
     async def _answer(self, asked: AmqpProperties, outcome: str, reason: str | None = None) -> None:
         """Say what became of a cancellation, to who asked for an answer."""
-        if reply_to := asked.text("reply_to"):
+        if reply_to := asked.address("reply_to"):
             answer = AmqpProperties()
             answer.set_header(OUTCOME, outcome)
             if reason is not None:
@@ -166,10 +175,13 @@ class Taking:
         )
         if properties.header(CANCEL):  # who waits for an answer gets one
             await self._answer(properties, REFUSED, str(error)[:REASON_MAX])
+        await self._put_aside(incoming, properties, str(error))
+
+    async def _put_aside(self, incoming: Incoming, properties: AmqpProperties, reason: str) -> None:
         for name in ("user_id", "expiration"):  # another user's, and it is to stay until somebody looks
             properties.fields.pop(name, None)
         properties.fields["delivery_mode"] = b"\2"
-        properties.set_header(REASON, str(error)[:REASON_MAX])
+        properties.set_header(REASON, reason[:REASON_MAX])
         back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
         while True:
             try:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
-STOP_S = 30.0
-"""Longest wait, at a stop, for what is under way."""
-
 
 class UnderWay:
     """Tasks of one direction of a bridge."""
@@ -28,6 +25,6 @@ class UnderWay:
             task.cancel()
 
     async def until_done(self) -> None:
-        """Wait for all of them, for :data:`STOP_S` at most."""
+        """Wait for all of them."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STOP_S)
+            await asyncio.wait(self._tasks)

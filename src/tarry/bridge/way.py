@@ -96,7 +96,7 @@ class ExchangeWay:
         if multiple:
             tags = []
             for each in self._sent:
-                if each > tag:
+                if each > tag > 0:  # 0: of all
                     break
                 tags.append(each)
         for each in tags:

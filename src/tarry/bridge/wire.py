@@ -23,6 +23,8 @@ from tarry.bridge import frames
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10
+FRAME_BYTES_MAX = 128 << 20
+"""Of a server that sets no bound, or has not yet."""
 TELL_S = 1.0
 """The library takes a connection on which it reads nothing for dead: so often it is told of life."""
 
@@ -55,6 +57,8 @@ class AmqpWire(TransportFactory):
         """By number of the channel."""
         self.closed: tuple[int, str] | None = None
         """Code and text by which RabbitMQ has closed the connection, which the library does not tell."""
+        self.frame_max = FRAME_BYTES_MAX
+        """Bytes of the largest frame that may come."""
         self.is_blocked = False
         """RabbitMQ does not read what is published: its memory or disk is full."""
 
@@ -69,6 +73,11 @@ class AmqpWire(TransportFactory):
         writer = self._writer
         if writer is not None and not writer.is_closing():
             writer.write(b"".join(parts))
+
+    def abort(self) -> None:
+        """End the connection without a word."""
+        if self._writer is not None:
+            self._writer.transport.abort()
 
     def on_method(self, payload: bytes) -> None:
         """Look at a method of the connection itself."""
@@ -95,6 +104,7 @@ class WiredConnection(Connection):
 
     def listen(self, channel: AbstractChannel, listener: ChannelListener) -> None:
         """Give what comes on a channel to ``listener``, until the channel ends."""
+        self.wire.frame_max = self.connection_tune.frame_max or FRAME_BYTES_MAX
         listeners, number = self.wire.listeners, channel.number
         listeners[number] = listener
         channel.closing.add_done_callback(lambda _: _forget(listeners, number, listener))
@@ -142,7 +152,10 @@ class AmqpReader:
             came = await self._reader.read(READ_BYTES)
             if not came:
                 raise asyncio.IncompleteReadError(bytes(self._ready), size)
-            self._take(self._rest + came if self._rest else came)
+            try:
+                self._take(self._rest + came if self._rest else came)
+            except (struct.error, IndexError) as error:
+                raise ConnectionAbortedError(f"a frame cannot be read: {error}") from error
         part = bytes(self._ready[:size])
         del self._ready[:size]
         return part
@@ -157,9 +170,13 @@ class AmqpReader:
         at, end, head, whole = 0, len(data), frames.HEAD, frames.HEAD.size + len(frames.END)
         while end - at >= whole:
             kind, channel, size = head.unpack_from(data, at)
+            if size > self._wire.frame_max:
+                raise ConnectionAbortedError(f"a frame has {size} bytes; allowed: {self._wire.frame_max}")
             if end - at < whole + size:
                 break
             begin, at = at, at + whole + size
+            if data[at - 1] != frames.END_BYTE:
+                raise ConnectionAbortedError(f"a frame ends with {data[at - 1]:#04x}; allowed: {frames.END_BYTE:#04x}")
             if not self._is_taken(kind, channel, data[begin + head.size : at - 1]):
                 self._ready += data[begin:at]
         self._rest = data[at:]
@@ -183,7 +200,9 @@ class AmqpReader:
         else:
             content.body.append(payload)
             content.left -= len(payload)
-        if content.left <= 0:
+        if content.left < 0:
+            raise ConnectionAbortedError(f"a body has {-content.left} bytes more than was said")
+        if not content.left:
             del self._contents[channel]
             self._tell_of(content.listener.on_message, content.method, content.raw, b"".join(content.body))
         return True
@@ -191,6 +210,8 @@ class AmqpReader:
     def _is_taken_method(self, listener: ChannelListener, channel: int, payload: bytes) -> bool:
         method = payload[:4]
         if method in (frames.DELIVER, frames.RETURN):
+            if channel in self._contents:
+                raise ConnectionAbortedError("a message begins before the end of the one before it")
             self._contents[channel] = _Content(listener, payload)
         elif method in (frames.ACK, frames.NACK):
             tag, bits = frames.CONFIRM.unpack_from(payload, 4)
