@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 PAUSE_S, PAUSE_MAX_S = 0.2, 10.0
 CANCEL_S, STOP_S, CLOSE_S = 2.0, 6.0, 1.0
-"""Longest waits at a stop: for RabbitMQ to give nothing more; for what is under way; for the end of a connection.
+"""Longest waits at a stop: for RabbitMQ's answer; for what is under way; for a connection's end.
 
 Together they are less than the ten seconds after which many a supervisor kills, which leaves leases behind.
 """
