@@ -45,12 +45,12 @@ help:
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make fuzz-door [ARGS=...] callers without a right at every port of a broker with identities: the same arguments'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
-	@echo 'make django             the project of Django with Django 6 (needs Python 3.12 or newer: DJANGO_PYTHON=/path/to/python3.12)'
+	@echo 'make django             the project of Django with Django 6, and the suites of Django and of django-tasks-db (needs Python 3.12 or newer: DJANGO_PYTHON=/path/to/python3.12)'
 	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
 	@echo 'make relay-campaign [ARGS=...] a relay on a cluster, its driver, executors and Kafka killed ten times each, at 500/s and 2,000/s: ARGS="--rates 500 --kills 1"'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
-	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy; AWS SDKs, Celery and moto for SQS and EventBridge Scheduler; pika, amqplib and Spring AMQP beside the bridge: ARGS="--language go", "--language sqs-java", "--language rabbitmq-spring", "--language lmstfy-php", "--language e2e" (what is installed of them)'
+	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy; AWS SDKs, Celery and moto for SQS and EventBridge Scheduler; pika, amqplib and Spring AMQP beside the bridge; suites for Django'\''s tasks: ARGS="--language go", "--language sqs-java", "--language rabbitmq-spring", "--language lmstfy-php", "--language django-tasks-db", "--language e2e" (what is installed of them)'
 	@echo 'make compat-identities [ARGS=...]  official clients with two keys of different rights, wrong and removed ones: RocketMQ v5 in five languages, classic in Java and Go, lmstfy in Go; ARGS="--language go --workers 2"'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
 	@echo "make stubs              compile RocketMQ's .proto files, after a change of them"
@@ -138,6 +138,7 @@ django: $(STAMP)
 	'$(DJANGO_PYTHON)' -m venv $(VENV)/django6
 	$(VENV)/django6/bin/python -m pip install --quiet --disable-pip-version-check ./packages/loopgrpc --editable ./packages/client --editable . 'django>=6'
 	DJANGO_PYTHON=$(CURDIR)/$(VENV)/django6/bin/python $(BIN)/pytest --part rest tests/django_project $(ARGS)
+	DJANGO_PYTHON=$(CURDIR)/$(VENV)/django6/bin/python $(BIN)/python -m tests.compat.django.run
 
 spark-matrix: $(STAMP)
 	$(BIN)/python -m tests.spark.matrix $(ARGS)

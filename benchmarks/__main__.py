@@ -26,6 +26,7 @@ MODULES = (
         "layouts",
         "cost_rounds",
         "delivery",
+        "django_rate",
         "gateway",
         "grpc_server",
         "http_lmstfy",

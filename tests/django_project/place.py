@@ -44,18 +44,19 @@ class Shop:
         return self.said(word)
 
     def manage(self, *words: str, code: int = 0) -> str:
-        """Run a command of ``manage.py``; what it printed."""
-        return self._run([PYTHON, "-m", "django", *words], code)
+        """Run a command of ``manage.py``; what it printed, or said of an error."""
+        done = self._run([PYTHON, "-m", "django", *words], code)
+        return done.stdout if code == 0 else done.stderr
 
-    def run(self, program: str) -> str:
+    def run(self, program: str, code: int = 0) -> str:
         """Run a program of the project; what it printed."""
         begin = "import django; django.setup()\nfrom shop import tasks\nimport tarry.django\n"
-        return self._run([PYTHON, "-c", begin + program], 0)
+        return self._run([PYTHON, "-c", begin + program], code).stdout
 
-    def _run(self, command: list[str], code: int) -> str:
+    def _run(self, command: list[str], code: int) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=120, cwd=PROJECT)
         assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout if code == 0 else done.stderr
+        return done
 
     @contextmanager
     def worker(self, *words: str) -> Iterator[Running]:

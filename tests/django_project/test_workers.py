@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,19 +11,6 @@ from tests.contract.conftest import Served
 from tests.django_project.place import Shop
 
 pytestmark = pytest.mark.rest
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    found = Served(tmp_path / "data", retry_ms=1)
-    yield found
-    found.stop()
-
-
-@pytest.fixture
-def shop(tmp_path: Path, served: Served) -> Shop:
-    return Shop(tmp_path, served.address)
-
 
 WAIT = """
 import time
@@ -149,6 +134,30 @@ def test_a_task_belongs_to_its_transaction_and_can_be_cancelled(shop: Shop) -> N
     with shop.worker():
         shop.run(f"{WAIT}\nwait(tasks.note.enqueue('last'))")
     assert sorted(shop.said("note")) == [["committed"], ["last"]]
+
+
+def test_a_task_whose_module_cannot_be_imported_fails(shop: Shop) -> None:
+    shop.run(
+        "from django.db import transaction\n"
+        "from tarry.django.models import TaskRecord\n"
+        "with transaction.atomic():\n"
+        "    for module in ('broken', 'leaves'):\n"
+        "        TaskRecord.objects.filter(pk=tasks.note.enqueue('x').id).update(task_path=f'shop.{module}.note')\n"
+    )
+    with shop.worker() as worker:
+        shop.run(f"{WAIT}\nwait(tasks.note.enqueue('first'))")
+        before = worker.workers()
+        said = shop.run(
+            "import time\n"
+            "from tarry.django.models import TaskRecord\n"
+            "until_s = time.monotonic() + 60\n"
+            "while TaskRecord.objects.filter(status='READY').exists():\n"
+            "    assert time.monotonic() < until_s; time.sleep(0.05)\n"
+            "for task in TaskRecord.objects.exclude(task_path='shop.tasks.note').order_by('task_path'):\n"
+            "    print(task.status, [each['exception_class_path'] for each in task.errors])\n"
+        )
+        assert worker.workers() == before, "no process has ended"
+    assert said.splitlines() == ["FAILED ['builtins.ValueError']", "FAILED ['builtins.SystemExit']"]
 
 
 def test_commands_say_what_is_wrong(shop: Shop) -> None:

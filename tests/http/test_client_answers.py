@@ -107,6 +107,38 @@ def test_what_nobody_settled_is_told_by_flush(between: Between, client: Client, 
     assert client.group_info("orders", "g").leased == 1
 
 
+def test_a_name_that_is_empty_is_told(client: Client) -> None:
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("group", lambda: client.group_info("orders", "")),
+        ("topic", lambda: client.topic_info("")),
+    ]
+    for name, call in calls:
+        with pytest.raises(errors.InvalidArgumentError, match=f"^{name} is empty; allowed: 1 or more characters"):
+            call()
+
+
+def test_a_flush_waits_no_longer_than_it_is_told(between: Between) -> None:
+    goes_on = threading.Event()
+
+    def hold(path: str) -> Answer | None:
+        if path.endswith("/ack"):
+            goes_on.wait(60)
+        return None
+
+    with Client(between.address, timeout=120) as client:
+        client.schedule("orders", b"x")
+        consumer = client.consume("orders", group="g", timeout=20)
+        message = next(iter(consumer))
+        between.instead = hold
+        message.ack()
+        for timeout in (0.1, 0, -1):
+            with pytest.raises(errors.UnavailableError, match=f"no answer within {timeout:g} s to what was settled"):
+                consumer.flush(timeout)
+        goes_on.set()
+        consumer.flush()  # the request was not given up: it is waited for, and was carried out
+        assert client.group_info("orders", "g").leased == 0
+
+
 def test_receipts_that_do_not_come_are_told(between: Between, client: Client) -> None:
     receipt = b'{"row": 0, "id": "7", "seq": 0, "due_ms": 7, "handle": "", "outcome": "not_pending"}\n'
     for answer in (receipt, b"", receipt + receipt[:20], receipt * 3):

@@ -18,7 +18,7 @@ USER = "nobody"
 class Postgres:
     """A server that runs until :meth:`stop`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, fsync: bool = False) -> None:
         self._bin = FOUND[-1]
         self._directory = directory
         directory.mkdir()
@@ -27,7 +27,7 @@ class Postgres:
         self.port = free_port()
         self.dsn = f"postgresql://tarry@127.0.0.1:{self.port}/postgres"
         self._run("initdb", "-D", str(directory / "data"), "-U", "tarry", "-A", "trust", "--no-sync")
-        options = f"-p {self.port} -k {directory} -c listen_addresses=127.0.0.1 -c fsync=off"
+        options = f"-p {self.port} -k {directory} -c listen_addresses=127.0.0.1 -c fsync={'on' if fsync else 'off'}"
         self._run("pg_ctl", "-D", str(directory / "data"), "-o", options, "-l", str(directory / "log"), "-w", "start")
 
     def stop(self) -> None:

@@ -14,6 +14,7 @@ which it is enqueued, and the row says what came of it. ``docs/django.md`` is fo
 ``records``     which result of Django's is a row, and how does a row change?
 ``places``      which topics are a queue, with its priorities?
 ``sending``     how does a row get to the broker, also after a crash?
+``outgoing``    how do the tasks of a transaction go to the broker together?
 ``cancelling``  how is a task cancelled?
 ``execution``   what does a worker do with a message?
 ``slots``       which of the tasks that are due runs next in a process?

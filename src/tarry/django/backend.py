@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core import checks
-from django.db import transaction
 from django.utils import timezone
 
 from tarry.django.compat import (
@@ -50,14 +48,15 @@ class TarryBackend(BaseTaskBackend):  # type: ignore[misc]
             TarryError: the broker refuses the task at each try, as one due in more than 40 years. It has failed then.
         """
         self.validate_task(task)
-        from tarry.django import records, sending
+        from tarry.django import records
+        from tarry.django.outgoing import send_after_commit
+        from tarry.django.sending import broker_of
 
         record = self._record(task, args, kwargs)
         record.save(force_insert=True, using=records.database())
         result = records.result_of(record, task)
         task_enqueued.send(type(self), task_result=result)
-        send = partial(sending.send_committed, sending.broker_of(self.settings), record)
-        transaction.on_commit(send, using=records.database())
+        send_after_commit(broker_of(self.settings), record)
         return result
 
     def _record(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskRecord:

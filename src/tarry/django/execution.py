@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from traceback import format_exception
 from typing import Any
 
-from django.core.exceptions import SuspiciousOperation
 from django.db import Error as DbError
 from django.db import close_old_connections, connections
 
@@ -72,7 +71,9 @@ class Executor:
             return
         try:
             task = records.task_of(record)
-        except (ImportError, SuspiciousOperation) as error:
+        except DbError:
+            raise
+        except BaseException as error:
             if message_attempt < self.attempts_max:  # newer code may be on its way to this worker
                 raise Retry(f"{type(error).__name__}: {error}") from error
             log.error("task %s has failed: %s", task_id, error)

@@ -33,6 +33,11 @@ def rows() -> Any:
     return TaskRecord.objects.using(database())
 
 
+def to_send(found: Any) -> Any:
+    """Return rows without what may be large, and is not sent."""
+    return found.defer("args", "kwargs", "return_value")
+
+
 def path_of(error: type[BaseException]) -> str:
     """Return the name by which an exception's class is imported."""
     return f"{error.__module__}.{error.__qualname__}"
@@ -139,9 +144,9 @@ def cancel(record: TaskRecord) -> bool:
     )
 
 
-def note_sent(record: TaskRecord, sent_at: datetime) -> None:
-    """Note that the broker has it."""
-    rows().filter(pk=record.pk, sent_at=None).update(sent_at=sent_at)
+def note_sent(task_ids: Sequence[str], sent_at: datetime) -> None:
+    """Note that the broker has them."""
+    rows().filter(pk__in=task_ids, sent_at=None).update(sent_at=sent_at)
 
 
 def _step(record: TaskRecord, statuses: Sequence[TaskResultStatus], **changes: Any) -> bool:

@@ -11,8 +11,10 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from datetime import UTC, timedelta
 from functools import cache
+from typing import Any
 
 from django.utils import timezone
 
@@ -33,7 +35,7 @@ Its row counts how often a task is begun; a database that is away must not use t
 """
 UNSENT_S = 10.0
 """Age of an unsent row from which its process has ended, or the broker was away."""
-UNSENT_MAX = 500
+TOGETHER_MAX = 500
 """So many are sent at a time."""
 PRIORITY = "priority"
 """The property of a message with its exact priority."""
@@ -61,26 +63,40 @@ class TaskBroker:
                 self._process, self._topics = os.getpid(), set()
             return self._client
 
-    def send(self, record: TaskRecord) -> None:
-        """Schedule the message of a task. Raises TarryError: it is refused, or there is no broker."""
-        client, topic = self.client, topic_of(self._options.prefix, record.queue_name, record.priority)
-        if topic not in self._topics:
+    def send(self, *tasks: TaskRecord) -> None:
+        """Schedule the messages of tasks, and note that.
+
+        Raises:
+            TarryError: one is refused, or there is no broker. Some of the others may have been accepted.
+        """
+        if not tasks:
+            return
+        client = self.client
+        messages = [self._message(each) for each in tasks]
+        for topic in {each["topic"] for each in messages} - self._topics:
             # Else what is due while no worker was ever there would be kept for the retention alone.
             client.set_group(topic, GROUP)
             self._topics.add(topic)
+        if len(messages) == 1:
+            client.schedule(**messages[0])
+        else:
+            client.schedule_many(messages)
+        records.note_sent([each.pk for each in tasks], timezone.now())
+
+    def _message(self, record: TaskRecord) -> dict[str, Any]:
         due = record.run_after
         if due is not None and timezone.is_naive(due):
             due = timezone.make_aware(due)
-        body = json.dumps({"task": record.id})
-        options = {"id": record.id, "key": record.id, "on_key": "keep", "tries": TRIES}
-        client.schedule(
-            topic,
-            body,
-            due=None if due is None else due.astimezone(UTC),
-            properties={PRIORITY: str(record.priority)},
-            **options,
-        )
-        records.note_sent(record, timezone.now())
+        return {
+            "topic": topic_of(self._options.prefix, record.queue_name, record.priority),
+            "body": json.dumps({"task": record.id}),
+            "due": None if due is None else due.astimezone(UTC),
+            "properties": {PRIORITY: str(record.priority)},
+            "id": record.id,
+            "key": record.id,
+            "on_key": "keep",
+            "tries": TRIES,
+        }
 
     def cancel(self, record: TaskRecord) -> None:
         """Cancel the message, if it waits. Raises TarryError: as of :meth:`send`."""
@@ -96,19 +112,23 @@ def broker_of(options: BackendOptions) -> TaskBroker:
     return TaskBroker(options)
 
 
-def send_committed(broker: TaskBroker, record: TaskRecord) -> None:
-    """Send a task that has been committed; where the broker is away, a worker does it later.
+def send_each(broker: TaskBroker, tasks: Sequence[TaskRecord]) -> list[TarryError]:
+    """Send tasks; return why some were refused. These have failed.
 
     Raises:
-        TarryError: the broker refuses it, at each try. The task has failed.
+        TarryError: one of :data:`AWAY`. The rows say what was sent.
     """
     try:
-        broker.send(record)
-    except AWAY as error:
-        log.warning("task %s is sent when the broker is back: %s", record.id, error)
-    except TarryError as error:
-        records.fail(record, type(error), f"The broker refused the task: {error}\n")
+        broker.send(*tasks)
+    except AWAY:
         raise
+    except TarryError as error:
+        if len(tasks) > 1:
+            half = len(tasks) // 2  # so the others travel together still
+            return send_each(broker, tasks[:half]) + send_each(broker, tasks[half:])
+        records.fail(tasks[0], type(error), f"The broker refused the task: {error}\n")
+        return [error]
+    return []
 
 
 def send_unsent(broker: TaskBroker, backend: str) -> int:
@@ -120,14 +140,9 @@ def send_unsent(broker: TaskBroker, backend: str) -> int:
     until = timezone.now() - timedelta(seconds=UNSENT_S)
     unsent = records.rows().filter(sent_at=None, enqueued_at__lt=until, status=TaskResultStatus.READY, backend=backend)
     sent = 0
-    for record in unsent.order_by("enqueued_at")[:UNSENT_MAX]:
-        try:
-            broker.send(record)
-        except AWAY:
-            raise
-        except TarryError as error:
-            records.fail(record, type(error), f"The broker refused the task: {error}\n")
-            log.error("task %s was refused: %s", record.id, error)
-        else:
-            sent += 1
+    while tasks := list(records.to_send(unsent).order_by("enqueued_at")[:TOGETHER_MAX]):
+        refused = send_each(broker, tasks)
+        for error in refused:
+            log.error("a task was refused: %s", error)
+        sent += len(tasks) - len(refused)
     return sent

@@ -114,8 +114,9 @@ class HttpConsumer:
 
         Raises:
             StaleLeaseError, UnavailableError: some were not settled; those messages come again.
+            UnavailableError: there was no answer within ``timeout`` seconds.
         """
-        self._settler.flush()
+        self._settler.flush(timeout)
 
     def close(self, timeout: float = WORK_S) -> None:
         """Send the last acks, wait until they are durable, and give back the rest."""

@@ -69,13 +69,19 @@ def path_of(path: str, fields: dict[str, Any]) -> str:
     """Return a path with its names filled in, which are taken out of the fields.
 
     Raises:
-        InvalidArgumentError: one cannot be sent.
+        InvalidArgumentError: one is empty, or cannot be sent.
     """
-    parts = path.split("/")
     try:
-        return "/".join(quote(str(fields.pop(each[1:-1])), safe="") if each.startswith("{") else each for each in parts)
+        return "/".join(_name(each[1:-1], fields) if each.startswith("{") else each for each in path.split("/"))
     except UnicodeEncodeError as error:
         raise _no_text(error) from error
+
+
+def _name(name: str, fields: dict[str, Any]) -> str:
+    text = str(fields.pop(name))
+    if not text:
+        raise InvalidArgumentError(f"{name} is empty; allowed: 1 or more characters")
+    return quote(text, safe="")
 
 
 @cache

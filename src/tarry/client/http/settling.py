@@ -6,17 +6,20 @@ One thread sends at a time, in the order in which it was said.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import Any
 
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.paths import GROUP
-from tarry.base.errors import NativeOnlyError, TarryError
+from tarry.base.errors import NativeOnlyError, TarryError, UnavailableError
 from tarry.base.extras import needs_native
 from tarry.client.encoding import encoded
 from tarry.client.http.exchange import Asked, Exchange
@@ -104,32 +107,72 @@ class HttpSettler:
 
     def push(self) -> None:
         """Send what has gathered, in the caller's thread."""
+        with self._sending:
+            self._push()
+
+    def _push(self) -> None:
         while self._abandoned:
             with suppress(IndexError):  # another thread has taken it
                 self.order(StreamOp.NACK, 0, self._abandoned.popleft(), None)
-        with self._sending:
-            for what, names in self._gathered():
-                for start in range(0, len(names), HANDLES_MAX):
-                    try:
-                        self._send(*what, names[start : start + HANDLES_MAX])
-                    except TarryError as error:
-                        log.warning("messages could not be settled and will come again: %s", error)
-                        self._error = self._error or error
+        for what, names in self._gathered():
+            for start in range(0, len(names), HANDLES_MAX):
+                try:
+                    self._send(*what, names[start : start + HANDLES_MAX])
+                except TarryError as error:
+                    log.warning("messages could not be settled and will come again: %s", error)
+                    self._error = self._error or error
 
     def hurry(self) -> None:
         """Have the thread send now what has gathered."""
         self._wake()
 
-    def flush(self) -> None:
+    def flush(self, timeout_s: float = math.inf) -> None:
         """Send what has gathered, and wait until it is durable.
 
+        After ``timeout_s``, that goes on without the caller.
+
         Raises:
-            TarryError: the first refusal since the last call.
+            TarryError: the first refusal since the last call. UnavailableError: there was no answer within that time.
         """
-        self.push()
+        if timeout_s == math.inf:
+            self.push()
+        elif not self._push_within(min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)):
+            text = f"no answer within {timeout_s:g} s to what was settled"
+            raise UnavailableError(f"{text}; it is not known to be durable")
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def _push_within(self, timeout_s: float) -> bool:
+        """Push, and return whether that ended in time.
+
+        A request that was given up may have been carried out, or not; so it is left to a thread that goes on.
+        """
+        until_s = time.monotonic() + timeout_s
+        if not self._sending.acquire(timeout=timeout_s):
+            return False  # the settler's thread, which is at it, sends the rest next
+        pushing: Future[None] = Future()
+        try:
+            threading.Thread(target=self._push_on, args=[pushing], name="tarry-http-flush", daemon=True).start()
+        except BaseException:
+            self._sending.release()
+            raise
+        with suppress(FutureTimeoutError):
+            pushing.result(max(until_s - time.monotonic(), 0.0))
+        return pushing.done()
+
+    def _push_on(self, pushing: Future[None]) -> None:
+        """Push for who has locked, and waits for the future."""
+        failure: BaseException | None = None
+        try:
+            self._push()
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is waited for
+            failure = error
+        self._sending.release()  # before the caller goes on
+        if failure is None:
+            pushing.set_result(None)
+        else:
+            pushing.set_exception(failure)
 
     def close(self) -> None:
         """Send what has gathered, and nothing from now on."""

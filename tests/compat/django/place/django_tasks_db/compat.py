@@ -1,0 +1,3 @@
+"""Names that the tests import."""
+
+from tarry.django.compat import Task as Task
