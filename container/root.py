@@ -2,7 +2,7 @@
 
 ``root.py ENVIRONMENT ROOT`` runs in the stage of ``Containerfile`` that has installed the packages, with the Python
 that they were installed for. Everything keeps its path below ``ROOT``, but for the system's libraries: they all go
-where the loader looks first, so that no cache of them is needed. There is no shell, no package manager and no pip.
+where the loader looks first, so that no cache of them is needed. There is no package manager and no pip.
 
 A library that something names and that is not there fails the build. :mod:`left_out` lists what is not taken.
 """
@@ -42,6 +42,8 @@ SYSTEM = {
     "/usr/lib/os-release": "what it points to",
     "/usr/lib/locale/C.utf8": "texts are UTF-8",
 }
+PROGRAMS = ("sh", "cat", "date", "env", "rm", "sleep", "test")
+"""A shell, for probes and jobs of Kubernetes and for timers, with what such lines call."""
 ZONES_LEFT_OUT = shutil.ignore_patterns("posix", "right", "posixrules")
 """All zones once more, and once more with leap seconds."""
 WHOLE = "*.libs"
@@ -60,7 +62,13 @@ def main(environment: Path, root: Path) -> None:
         if not each.name.startswith(("python", "tarry")):
             remove(each)
     copy_python(environment, root)
-    sources = copy_libraries(list(compiled(root)), root)
+    for name in ("bin", "lib", "lib64"):
+        if Path("/", name).is_symlink():
+            copy_file(Path("/", name), root / name)
+    programs = [Path("/bin", name).resolve() for name in PROGRAMS]
+    for name, each in zip(PROGRAMS, programs, strict=True):
+        copy_file(each, below(root, each.parent / name))
+    sources = copy_libraries(list(compiled(root)), root) + programs
     strip([each for each in compiled(root) if not each.parent.match(WHOLE)])
     sources += [copy_system(Path(each), why, root) for each, why in SYSTEM.items()]
     copy_package_records(sources, root)
@@ -147,9 +155,6 @@ def copy_libraries(programs: list[Path], root: Path) -> list[Path]:
     paths = {Path(each) for each in re.findall(r"(?<==> )/\S+|(?<=\t)/\S+(?= \()", found)}
     outside = sorted(each for each in paths if not each.is_relative_to(root))
     [libc] = [each for each in outside if each.name == "libc.so.6"]
-    for name in ("lib", "lib64"):
-        if Path("/", name).is_symlink():
-            copy_file(Path("/", name), root / name)
     for each in outside:
         loader = each.name.startswith("ld-")
         copy_file(each.resolve(), below(root, (each if loader else libc).parent.resolve()) / each.name)
