@@ -12,9 +12,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_OF_THE_IMAGE = re.compile(r"(?<![\w.])/(?=(?:build|wheels|src|opt/tarry|var/lib/tarry)\b)")
-"""Where the paths begin that the steps write to."""
-
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
@@ -43,26 +40,84 @@ def stages(path: Path) -> list[list[Instruction]]:
 def settings_of(stage: list[Instruction], name: str) -> dict[str, str]:
     """What a stage sets by ``ENV``, ``ARG`` or ``LABEL``."""
     words = [word for each in stage if each.name == name for word in each.words()]
-    return dict(word.split("=", 1) for word in words)
+    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def run_steps(stage: list[Instruction], context: Path, root: Path, arguments: dict[str, str]) -> None:
-    """Do ``COPY`` and ``RUN`` of a stage with ``root`` in the place of ``/``; ``python`` is the one that runs this."""
-    binaries = root / "bin"
-    binaries.mkdir(parents=True)
-    (binaries / "python").symlink_to(sys.executable)
-    environment = {**os.environ, **settings_of(stage, "ARG"), **arguments, "PATH": f"{binaries}:{os.environ['PATH']}"}
-    work = root
-    for each in stage:
+def run_steps(steps: list[Instruction], context: Path, root: Path, arguments: dict[str, str]) -> None:
+    """Do ``COPY`` and ``RUN`` with ``root`` in the place of ``/``; ``python`` is the one that runs this.
+
+    What the machine has is seen there, too, but for the directories that the steps write to: these are below ``root``.
+    It takes a mount namespace: see :func:`why_not`.
+    """
+    for name in _OF_THE_IMAGE:
+        (root / name).mkdir(parents=True)
+        (root / name / ".of-the-image").touch()
+    environment = {
+        **os.environ,
+        **settings_of(steps, "ARG"),
+        **settings_of(steps, "ENV"),
+        **arguments,
+        "PATH": f"{sys.base_prefix}/bin:{os.environ['PATH']}",
+    }
+    environment["SOURCE_COMMIT"] = arguments.get("COMMIT", "")
+    work = Path("/")
+    for each in steps:
         if each.name == "WORKDIR":
-            work = root / each.text.lstrip("/")
-            work.mkdir(parents=True)
+            work = Path(each.text)
         elif each.name == "COPY":
-            _copy(each.words(), context, work)
+            _copy(each.words(), context, root / work.relative_to("/"))
         elif each.name == "RUN":
-            line = _OF_THE_IMAGE.sub(f"{root}/", each.text)
-            done = subprocess.run(["sh", "-c", line], cwd=work, env=environment, capture_output=True, text=True)
-            assert done.returncode == 0, (line, done.stdout, done.stderr)
+            command = [*_IN_A_NAMESPACE, _OVER_THE_MACHINE, "sh", str(root), str(work), each.text]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, (each.text, done.stdout, done.stderr)
+
+
+def why_not() -> str | None:
+    """Say what is missing here for steps to be run."""
+    if os.geteuid() != 0:
+        return "only root may do it"
+    for program in ("unshare", "chroot", "ldd", "strip"):
+        if shutil.which(program) is None:
+            return f"there is no {program}"
+    tried = subprocess.run([*_IN_A_NAMESPACE, "mount --bind / /"], capture_output=True, text=True)
+    return tried.stderr or None
+
+
+def in_image(root: Path, words: list[str]) -> list[str]:
+    """Return the command that runs one in the image, as its user; it is that process itself.
+
+    It has what runtimes bring: devices, processes, and how names of hosts are looked up.
+    """
+    return [*_IN_A_NAMESPACE, _IN_THE_IMAGE, "sh", str(root), *words]
+
+
+_OF_THE_IMAGE = ("build", "opt", "src", "wheels")
+"""Directories that the steps write to."""
+_IN_A_NAMESPACE = ["unshare", "--mount", "sh", "-ec"]
+_OVER_THE_MACHINE = """
+for each in /*; do
+    if [ -L "$each" ]; then
+        cp --no-dereference --force "$each" "$1"
+    elif [ -d "$each" ] && [ ! -e "$1$each/.of-the-image" ]; then
+        mkdir -p "$1$each"
+        mount --rbind "$each" "$1$each"
+    fi
+done
+exec chroot "$1" sh -ec 'cd "$1"; eval "$2"' sh "$2" "$3"
+"""
+_IN_THE_IMAGE = """
+root=$1
+shift
+for each in dev proc; do
+    mkdir -p "$root/$each"
+    mount --rbind "/$each" "$root/$each"
+done
+for each in hosts resolv.conf; do
+    : > "$root/etc/$each"
+    mount --bind "/etc/$each" "$root/etc/$each"
+done
+exec chroot --userspec=+10001:+0 --groups= "$root" "$@"
+"""
 
 
 def _copy(words: list[str], context: Path, work: Path) -> None:

@@ -1,24 +1,21 @@
-"""The image: what its file says is there and allowed, and what its steps make serves."""
+"""The image: what its file says is there and allowed. What its steps make is in ``test_image.py``."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from tests.deploy.containerfile import run_steps, settings_of, stages
+from tests.deploy.containerfile import settings_of, stages
 from tests.deploy.options import check_command, setting_names
-from tests.ports import free_port
 from tests.sources import ROOT
-from tests.waiting import wait_until
 
 FILE = ROOT / "Containerfile"
-_, BUILD, FINAL = stages(FILE)
+_, BUILD, FILES, _, _, FINAL = stages(FILE)
 
 
 def the(name: str) -> list[str]:
@@ -57,7 +54,7 @@ def test_its_extras_are_those_of_the_distribution() -> None:
 
 def test_what_is_copied_is_there_and_not_ignored() -> None:
     lines = [line for line in (ROOT / ".containerignore").read_text().splitlines() if not line.startswith("#")]
-    for each in BUILD:
+    for each in BUILD + FILES:
         for source in each.words()[:-1] if each.name == "COPY" else ():
             assert (ROOT / source).exists()
             name = source.rstrip("/")
@@ -70,39 +67,3 @@ def test_what_is_copied_is_there_and_not_ignored() -> None:
 def test_a_linter_finds_nothing() -> None:
     done = subprocess.run(["hadolint", FILE], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_what_its_steps_make_serves(tmp_path: Path) -> None:
-    """Fetched by hash, with the extra of HTTP alone; in a virtual environment, without an image."""
-    run_steps(BUILD, ROOT, tmp_path, {"EXTRAS": "http"})
-    tarry = tmp_path / "opt" / "tarry" / "bin" / "tarry"
-    flight, http, metrics = free_port(), free_port(), free_port()
-    environment = {
-        **settings_of(FINAL, "ENV"),
-        "PATH": f"{tarry.parent}:/usr/bin:/bin",
-        "HOME": str(tmp_path),
-        "TARRY_PIPELINE": "off",
-        "TARRY_DATA": str(tmp_path / "volume" / "data"),
-        "TARRY_FLIGHT": f"0.0.0.0:{flight}",
-        "TARRY_HTTP": f"0.0.0.0:{http}",
-        "TARRY_METRICS": f"0.0.0.0:{metrics}",
-    }
-    (tmp_path / "volume").mkdir()
-
-    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, env={**environment, **more}, capture_output=True, text=True, timeout=120)
-
-    refused = run("tarry", "serve")
-    assert refused.returncode == 2
-    assert "identit" in refused.stderr
-    made = run("tarry", "identity", "create", "admin", "--all", "--no-keep", "--data", environment["TARRY_DATA"])
-    assert made.returncode == 0, made.stderr
-    health = {"TARRY_ENDPOINT": f"127.0.0.1:{flight}"}
-    with subprocess.Popen(["tarry", "serve"], env=environment, stdout=subprocess.DEVNULL) as broker:
-        wait_until(lambda: run("tarry", "status", **health).returncode == 0)
-        sent = run("tarry", "send", "orders", "one", "--delay", "1h", **health)
-        broker.send_signal(signal.SIGTERM)
-    assert sent.returncode == 0, sent.stderr
-    assert broker.returncode == 0
