@@ -219,6 +219,8 @@ async def test_a_span_of_the_past_has_its_figures_and_the_messages_that_are_kept
         assert "not a topic name" in await console.page("/console/past/at", 422, topic="a b", **span)
         page = await console.page("/console/past", range="1h")
         assert f'href="/console/past/at?from={due_ms}&amp;until={due_ms + 1}"' in page, "the herd in the table"
+        wide = await console.page("/console/past/at", **{"from": "3d", "until": "1m"})
+        assert "The figures are those from" in wide and "of the whole minute" not in wide
         assert "in a second" not in await console.page("/console/past/at", **minute)
         monkeypatch.setattr(past_span, "LOOK_S", -1)
         page = await console.page("/console/past/at", **minute)

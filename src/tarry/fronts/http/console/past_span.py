@@ -103,7 +103,11 @@ async def _figures(console: Console, span: PastSpan, topic: str | None) -> dict[
     """Return the sums of the minutes that the span is in; None: none was kept."""
     since_ms, until_ms = span.from_ms // MINUTE_MS * MINUTE_MS, -(-span.until_ms // MINUTE_MS) * MINUTE_MS
     asked = GetRates(topic=topic, since_ms=since_ms, until_ms=until_ms, points_max=1500)
-    return summed((await console.services.call(asked)).points)
+    history = await console.services.call(asked)
+    figures = summed(history.points)
+    if figures is not None and history.step_ms > MINUTE_MS:  # of a day or more: they begin and end with a step
+        figures |= {"since_ms": history.since_ms, "until_ms": history.until_ms}
+    return figures
 
 
 def summed(points: Sequence[RatePoint]) -> dict[str, Any] | None:
