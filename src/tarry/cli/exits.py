@@ -54,7 +54,8 @@ MEANINGS = {
     ExitCode.REFUSED: "refused for now (overloaded, a quota used up, disk full, filter paused): the same command may "
     "succeed later",
     ExitCode.FATAL: "the broker stopped, or did not start, because a disk failed it (a write or fsync did not succeed) "
-    "or is mounted read-only",
+    "or is mounted read-only; or it was told to stop, and the bucket of `log` gave no answer for 4 s: what was under "
+    "way may be in the log or not",
     ExitCode.NOT_DONE: "not done: what to cancel, move or find was delivered, cancelled or not known; "
     "or a key was taken",
     ExitCode.FORBIDDEN: "not allowed: the broker asks who calls, and no token was shown, or it is not taken, or its "
