@@ -219,6 +219,11 @@ async def test_a_span_of_the_past_has_its_figures_and_the_messages_that_are_kept
         assert "not a topic name" in await console.page("/console/past/at", 422, topic="a b", **span)
         page = await console.page("/console/past", range="1h")
         assert f'href="/console/past/at?from={due_ms}&amp;until={due_ms + 1}"' in page, "the herd in the table"
+        to_come = await console.page("/console/past/at", **{"from": "2100-01-01", "until": "2100-01-02"})
+        assert "It has not begun." in to_come and "was stopped" not in to_come
+        for path in ("/console/past", "/console/past/at"):
+            assert "No such topic" in await console.page(path, 404, topic="order", **minute)
+            assert "No such topic" not in await console.page(path, topic="others", **minute)
         wide = await console.page("/console/past/at", **{"from": "3d", "until": "1m"})
         assert "The figures are those from" in wide and "of the whole minute" not in wide
         assert "in a second" not in await console.page("/console/past/at", **minute)

@@ -56,6 +56,12 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert (of_a.accepted, of_a.pending, of_a.lateness_p99_ms, of_a.herd_due_ms) == (3, 2, 5, None)
 
 
+def test_a_span_without_a_minute_has_nothing(tmp_path: Path) -> None:
+    written(tmp_path, minute(FIRST), minute(FIRST + 9))
+    for first in (FIRST, FIRST + 9):
+        assert asked(tmp_path, first, first, topic="orders") == []
+
+
 def test_what_nobody_kept_is_a_gap(tmp_path: Path) -> None:
     written(tmp_path, minute(FIRST + 3), minute(FIRST + 9, accepted=5))
     assert [point.at_ms // MINUTE_MS - FIRST for point in asked(tmp_path, FIRST, FIRST + 60)] == [3, 9]

@@ -172,6 +172,27 @@ async def test_an_exception_without_a_text_is_a_failure_as_others(make: Make, cl
     assert dict(dead["properties"])["tarry.dead.reason"] == "UnprintableError: its text cannot be made (RuntimeError)"
 
 
+@pytest.mark.parametrize("says", ["ack", "nack"])
+async def test_what_raises_after_it_is_settled_is_told_as_that(
+    make: Make, client: Client, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = make()
+
+    @worker.on("orders", group="billing")
+    def bill(message: tarry.Delivery) -> None:
+        assert not message.settled
+        message.ack() if says == "ack" else message.nack("1h", reason="later")
+        assert message.settled
+        raise ValueError("behind it")
+
+    client.schedule("orders", b"x")
+    async with running(worker):
+        await wait_until_async(lambda: ended(worker) == {Ending.HANDLED: 1})
+    assert "attempt 1, was settled by its handler, which then failed: ValueError: behind it" in caplog.text
+    info = client.group_info("orders", "billing")
+    assert (info.waiting, info.dead) == (0 if says == "ack" else 1, 0)
+
+
 async def test_an_exit_in_what_a_function_returns_is_about_its_message(make: Make, client: Client) -> None:
     worker = make()
 

@@ -234,6 +234,8 @@ def read_days(data: Path, first: int, end: int, topic: str | None = None) -> Ite
     """
     for day in range(first // DAY_MINUTES, -(-end // DAY_MINUTES)):
         numbers = np.arange(max(first, day * DAY_MINUTES), min(end, (day + 1) * DAY_MINUTES), dtype=np.int64)
+        if not len(numbers):
+            continue
         try:
             found = _read_day(data, day, numbers, topic)
         except OSError as error:

@@ -186,6 +186,12 @@ class Delivery:
         batch = self._batch
         return batch.settler.closed or time.monotonic() >= batch.until_s or batch.is_given_back(self._row)
 
+    @property
+    def settled(self) -> bool:
+        """True once it was acknowledged, given back or rejected here: what is said of it later does not count."""
+        batch = self._batch
+        return self._row in batch.acked or batch.is_given_back(self._row)
+
     def extend(self, lease: Delay) -> None:
         """Hold it for ``lease`` from now, because the work takes longer. So is the batch that it came with."""
         self._order(StreamOp.EXTEND, duration_ms("lease", lease, 1))

@@ -141,16 +141,20 @@ class Handler:
     def fail(self, message: Delivery, error: BaseException) -> Ending:
         """Settle a message whose handling has failed, by the rules; a line in the log says so. Any thread."""
         verdict = self.rules.verdict(error, message.attempt)
+        was_settled = message.settled  # by its handler, and what is said first counts
         settle(message, verdict)
         if verdict.ending is Ending.RELEASED:
             return verdict.ending
         is_meant = isinstance(error, Retry | Reject)  # the handler says so, and where in it is of no interest
+        # Whether it comes again, the group knows: this may have been its last try.
+        what = "is rejected" if verdict.ending is Ending.REJECTED else "has failed"
         log.warning(
-            "%s: message %s of %s, attempt %d, is %s: %s",
-            self.name, message.id, message.topic, message.attempt, verdict.ending, verdict.reason,
+            "%s: message %s of %s, attempt %d, %s: %s",
+            self.name, message.id, message.topic, message.attempt,
+            "was settled by its handler, which then failed" if was_settled else what, verdict.reason,
             exc_info=None if is_meant else error,
         )  # fmt: skip
-        return verdict.ending
+        return Ending.HANDLED if was_settled else verdict.ending
 
     def log_lost(self, message: Delivery) -> None:
         """Say in the log that a message that is handled is not ours any more."""

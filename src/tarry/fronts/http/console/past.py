@@ -12,8 +12,9 @@ from tarry.api.operations import GetRates
 from tarry.api.rates import RateHistory
 from tarry.fronts.http.console import charts
 from tarry.fronts.http.console.listing import listing
+from tarry.fronts.http.console.missing import has_topic, no_topic
 from tarry.fronts.http.console.page import Console, link
-from tarry.fronts.http.console.past_span import AT, address
+from tarry.fronts.http.console.past_span import AT, address, summed, tells
 
 PAST, DATA = "/console/past", "/console/data/past"
 RANGES = {"1h": 3_600_000, "6h": 6 * 3_600_000, "1d": 86_400_000, "7d": 7 * 86_400_000, "30d": 30 * 86_400_000}
@@ -28,6 +29,8 @@ async def show(console: Console, request: Request) -> Response:
     topics = sorted(each["topic"] for each in (await listing(console))["topics"]["listed"])
     may_see = bool(topic) or console.may(Right.LOOK)
     history = await _history(console, topic, span, TOLD_MAX) if may_see else None
+    if topic and history and not tells(summed(history.points)) and not await has_topic(console, topic):
+        return await no_topic(console, request, topic)
     return console.render(
         request,
         "past.html.j2",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +21,7 @@ from tarry.fronts.http.console import dead
 from tarry.fronts.http.console.causes import LOOK_S, pages
 from tarry.fronts.http.console.listing import listing
 from tarry.fronts.http.console.messages import PENDING, instant_ms
+from tarry.fronts.http.console.missing import has_topic, no_topic
 from tarry.fronts.http.console.page import Console, link
 from tarry.message.receipt import id_of
 
@@ -68,6 +69,8 @@ async def show(console: Console, request: Request) -> Response:
     if not span.topic:
         console.check(Right.LOOK)
     whole = await _figures(console, span, span.topic or None)
+    if span.topic and not tells(whole) and not await has_topic(console, span.topic):
+        return await no_topic(console, request, span.topic)
     listed = [] if span.topic else (await listing(console))["topics"]["listed"]
     topics, is_every_topic = await _by_topic(console, span, [each["topic"] for each in listed])
     # Those without figures, too: the broker was stopped when the messages fell due, and had them ready later.
@@ -122,6 +125,11 @@ def summed(points: Sequence[RatePoint]) -> dict[str, Any] | None:
     return figures | {"herd_rows": herd.herd_rows, "herd_due_ms": herd.herd_due_ms}
 
 
+def tells(figures: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:
+    """Return whether there is anything in figures: those of a topic that never was are all nothing."""
+    return figures is not None and any(figures[name] for name in (*COUNTS, *LEVELS))
+
+
 async def _by_topic(console: Console, span: PastSpan, names: Iterable[str]) -> tuple[list[dict[str, Any]], bool]:
     """Return the figures of the topics of which some are kept, and whether all were looked at.
 
@@ -133,7 +141,7 @@ async def _by_topic(console: Console, span: PastSpan, names: Iterable[str]) -> t
             is_whole = False
             break
         figures = await _figures(console, span, topic)
-        if figures is not None and any(figures[name] for name in (*COUNTS, *LEVELS)):
+        if tells(figures):
             rows.append({"topic": topic, **figures})
     rows.sort(key=lambda row: (-row["fired"], -row["ready"] - row["pending"], row["topic"]))
     return rows, is_whole
