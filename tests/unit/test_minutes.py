@@ -56,10 +56,11 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert (of_a.accepted, of_a.pending, of_a.lateness_p99_ms, of_a.herd_due_ms) == (3, 2, 5, None)
 
 
-def test_a_span_without_a_minute_has_nothing(tmp_path: Path) -> None:
+def test_a_span_to_come_has_nothing(tmp_path: Path) -> None:
     written(tmp_path, minute(FIRST), minute(FIRST + 9))
-    for first in (FIRST, FIRST + 9):
-        assert asked(tmp_path, first, first, topic="orders") == []
+    to_come = GetRates(topic="orders", since_ms=(FIRST + 20) * MINUTE_MS, until_ms=(FIRST + 30) * MINUTE_MS)
+    for now in (FIRST + 1, FIRST + 9):
+        assert rates(tmp_path, now * MINUTE_MS, to_come).points == []
 
 
 def test_what_nobody_kept_is_a_gap(tmp_path: Path) -> None:
