@@ -98,7 +98,7 @@ def test_of_brokers_that_claim_at_once_one_gets_the_store(tmp_path: Path) -> Non
     def claim(name: str) -> None:
         start.wait()
         try:
-            Store.open(uri, owner=Owner(name, "host", name))
+            Store.open(uri, owner=Owner(name * 32, "host", name))
             outcomes.append(name)
         except TarryError as error:
             outcomes.append(error.code)
@@ -134,3 +134,17 @@ def test_brokers_and_relays_have_shards_of_their_own(tmp_path: Path) -> None:
     relay.commit_records([], {("t", 0): (None, At(0, 5))}, 1)
     with pytest.raises(LockedError, match=r"shard 1 of the store at .* is a relay's"):
         opened(tmp_path / "other", tmp_path / "store", shard=1)
+
+
+@pytest.mark.parametrize(("place", "text"), [("id", "q"), ("host", '\\"'), ("data", "\\")])
+def test_an_owner_that_a_damaged_log_names_is_none(tmp_path: Path, place: str, text: str) -> None:
+    opened(tmp_path / "data", tmp_path / "store").close()
+    [log] = (tmp_path / "store" / "_delta_log").glob("*0.json")
+    before = log.read_text()
+    # Behind the key, the value and its quotes, which are escaped in a text within a text.
+    at = before.index(f'\\"{place}\\"') + len(f'\\"{place}\\": \\"')
+    log.write_text(before[:at] + text + before[at + 1 :])
+    with pytest.raises(CorruptError, match=r"damaged"):
+        opened(tmp_path / "data", tmp_path / "store")
+    log.write_text(before)
+    opened(tmp_path / "data", tmp_path / "store").close()

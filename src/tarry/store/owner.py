@@ -10,16 +10,18 @@ for a month, or comes back on another machine, finds its store as it was.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from tarry.base.errors import LockedError
+from tarry.base.errors import CorruptError, LockedError
 from tarry.store.place import Place
 
 _PREFIX = "tarry.owner."
+_ID = "[0-9a-f]{32}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Owner:
 
         Raises:
             LockedError: by the table's properties, the shard is another broker's, or a relay wrote to it.
+            CorruptError: its property names no broker.
         """
         allowed = "allowed: a store, or a shard of it (setting shard), of this broker's own"
         if relay_version is not None:
@@ -46,13 +49,32 @@ class Owner:
         text = properties.get(owner_key(shard))
         if text is None:
             return
-        owner = Owner(**json.loads(text))
+        owner = _read(text, uri)
         if owner.id != self.id:
             raise LockedError(
                 f"shard {shard} of the store at {uri} is the broker's that ran on {owner.host} with the data directory "
                 f"{owner.data} (its id is {owner.id}, this one's {self.id}), and two would both deliver it; {allowed}. "
                 "Where that directory is gone for good: docs/operations.md, 'Another broker's store'"
             )
+
+
+def _read(text: str, uri: str) -> Owner:
+    """Return the owner that a property names.
+
+    Raises:
+        CorruptError: it names none: the table's log, which has no checksums, was changed.
+    """
+    try:
+        owner = Owner(**json.loads(text))
+        is_one = re.fullmatch(_ID, owner.id) is not None
+    except (ValueError, TypeError):
+        is_one = False
+    if not is_one:
+        raise CorruptError(
+            f"the log of the store at {uri} is damaged: its owner is {text!r:.200}; allowed: an id of 32 hexadecimal "
+            "digits, a host and a data directory"
+        )
+    return owner
 
 
 def owner_key(shard: int) -> str:
@@ -92,12 +114,12 @@ def check_before_mending(place: Place, shard: int, owner: Owner) -> None:
 
 
 def owners_in(place: Place) -> list[Owner]:
-    """Return the brokers that a table's shards are of; none if it cannot be read."""
+    """Return the brokers that a table's shards are of; none if it cannot be read. Raises CorruptError."""
     try:
         properties = configuration_of(DeltaTable(place.uri))
     except (DeltaError, OSError):
         return []
-    return [Owner(**json.loads(text)) for name, text in properties.items() if name.startswith(_PREFIX)]
+    return [_read(text, place.uri) for name, text in properties.items() if name.startswith(_PREFIX)]
 
 
 def configuration_of(table: DeltaTable) -> dict[str, str]:

@@ -76,7 +76,11 @@ def owner_checks(uri: str, id_file: Path, read_id: Callable[[], str | None]) -> 
 
 
 def _other_owner(place: Place, id_file: Path, read_id: Callable[[], str | None]) -> Results:
-    owners = owners_in(place)
+    try:
+        owners = owners_in(place)
+    except CorruptError as error:
+        yield Finding(place.uri, None, str(error), _OWNER, _OWNER_ADVICE)
+        return
     try:
         own = read_id()
     except CorruptError:
