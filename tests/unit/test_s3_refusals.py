@@ -27,6 +27,7 @@ def answered(status: str, code: str, more: str = "") -> str:
     ("text", "says", "is_refusal"),
     [
         (answered("404 Not Found", "NoSuchBucket"), "there is no bucket 'b' at http://h:9000", True),
+        (answered("400 Bad Request", "InvalidBucketName"), "no bucket is named 'b'; allowed: 3 to 63", True),
         (answered("403 Forbidden", "SignatureDoesNotMatch"), "the secret does not fit the access key AK", True),
         (answered("403 Forbidden", "InvalidAccessKeyId"), "the access key AK is not known at http://h:9000", True),
         (answered("403 Forbidden", "AccessDenied"), "the access key AK may not list epoch/; allowed: a key that", True),

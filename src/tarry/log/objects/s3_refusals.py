@@ -68,6 +68,10 @@ def reason_of(text: str, what: str, asked: AskedStore) -> WhyUnanswered:
         return WhyUnanswered(
             f"there is no bucket {asked.bucket!r} at {asked.endpoint}; allowed: one that is there", True
         )
+    if code == "InvalidBucketName":
+        return WhyUnanswered(
+            f"no bucket is named {asked.bucket!r}; allowed: 3 to 63 small letters, digits, dots and hyphens", True
+        )
     if code == "SignatureDoesNotMatch":
         return WhyUnanswered(
             f"the secret does not fit the access key {asked.access_key}; allowed: AWS_SECRET_ACCESS_KEY of that key",
