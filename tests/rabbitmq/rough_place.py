@@ -68,6 +68,19 @@ class RawProgram:
         found = await self.channel.queue_declare(queue or self.queue, passive=True)
         return bool(found.message_count == 0)
 
+    async def until_there(self, exchange: str) -> None:
+        """Wait until there is this exchange, bound to the bridge's queue or about to be."""
+        async with asyncio.timeout(60):
+            while True:
+                channel = await self.connection.channel()
+                try:
+                    await channel.exchange_declare(exchange, passive=True)
+                except ChannelNotFoundEntity:
+                    await asyncio.sleep(0.05)
+                else:
+                    await channel.close()
+                    return
+
     async def until_taken(self) -> None:
         """Wait until a bridge takes: by then its exchanges are bound, and none drops a message."""
         async with asyncio.timeout(90):

@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 """Not the one in the path, which runs as another user."""
+CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 EPMD = "/usr/bin/epmd"
 FOUND = Path(SERVER).exists()
 WHY_NOT = "rabbitmq-server is not installed: apt-get install rabbitmq-server"
@@ -83,6 +84,10 @@ class RabbitServer:
                 return connection.recv(1) == b"\x01"
         except OSError:
             return False
+
+    def control(self, *words: str) -> None:
+        """Run a command of its administrator's."""
+        subprocess.run([CONTROL, *words], env=self._env, check=True, capture_output=True, timeout=60)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ import pytest
 
 from tarry.client import Client
 from tests.rabbitmq.place import Bridged, bridged
+from tests.rabbitmq.rough_place import properties_of, raw_program
 from tests.rabbitmq.server import FOUND, WHY_NOT, RabbitServer
 from tests.snippets import snippets
 from tests.waiting import wait_until
@@ -96,7 +97,9 @@ async def test_messages_wait_are_cancelled_and_are_refused(rabbit: RabbitServer,
         assert place.bridge.stop() == 0
         told = place.bridge.said
         assert "message 3, published to exchange 'orders.delayed' with routing key 'new', is refused: " in told
-        assert "RabbitMQ does not take message " in told
+        assert "taking from queue tarry.delay; exchanges: " in told
+        assert "RabbitMQ does not take message 4: no queue takes it: NO_ROUTE, exchange 'orders', routing key" in told
+        assert "RabbitMQ does not take message 5: there is no exchange 'none'" in told
 
 
 async def test_nothing_is_lost_when_each_is_killed(rabbit: RabbitServer, tmp_path: Path) -> None:
@@ -223,6 +226,36 @@ async def test_a_queue_of_another_kind_is_named(rabbit: RabbitServer, tmp_path: 
             assert "RabbitMQ refuses what the bridge needs" in place.bridge.said
 
 
+async def test_an_exchange_that_is_deleted_is_made_again(rabbit: RabbitServer, tmp_path: Path) -> None:
+    """With the rights alone that the page names."""
+    own, to = r"^(tarry\.delay(\.refused)?|orders\.delayed)$", r"^(tarry\.delay(\.refused)?|orders(\.delayed)?)$"
+    rabbit.control("add_user", "bridge", "secret")
+    rabbit.control("set_permissions", "bridge", own, to, own)
+    with bridged(tmp_path, rabbit, "--url", rabbit.url.replace("guest:guest", "bridge:secret")) as place:
+        await asyncio.to_thread(place.until_connected)
+        async with raw_program(rabbit.url) as program:
+            for name in ("orders.delayed", "tarry.delay"):
+                await program.channel.exchange_delete(name)
+                await until_said(place, f"exchange {name} is not there any more, and is made again")
+            await program.until_there("orders.delayed")
+            async with asyncio.timeout(60):
+                while not await program.is_taken(b"x", properties_of(1)):
+                    await asyncio.sleep(0.05)
+            assert await program.bodies(1) == [b"x"]
+            # One of another kind is not the bridge's to take away: it says so, and works on.
+            await program.channel.exchange_delete("orders.delayed")
+            await program.channel.exchange_declare("orders.delayed", exchange_type="fanout", durable=True)
+            await until_said(place, "RabbitMQ refuses what the bridge needs: PRECONDITION_FAILED")
+            await program.channel.exchange_delete("orders.delayed")
+            await program.until_there("orders.delayed")
+        assert place.bridge.stop() == 0
+        assert place.bridge.said.count("connected to RabbitMQ") == 1
+
+
+async def until_said(place: Bridged, text: str) -> None:
+    await asyncio.to_thread(wait_until, lambda: text in place.bridge.said, 60, lambda: place.bridge.said)
+
+
 @pytest.mark.parametrize(
     ("path", "options", "code", "text"),
     [
@@ -252,3 +285,4 @@ async def test_what_cannot_be_is_named(
     with bridged(tmp_path, rabbit, "--url", rabbit.url + path, *given) as place:
         assert await asyncio.to_thread(place.bridge.wait) == code
         assert text in place.bridge.said
+        assert "taking from queue" not in place.bridge.said

@@ -22,6 +22,7 @@ from tarry.bridge.amqp_message import AMQP, AmqpTarget
 from tarry.bridge.confirmed import DOUBT_S, Confirmed
 from tarry.bridge.giving import Giving
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
+from tarry.bridge.way import NotTakenError
 from tarry.client.delivery_batch import DeliveryBatch
 from tarry.client.settling import Settler
 from tarry.client.stream_op import StreamOp
@@ -42,8 +43,11 @@ class Stream:
     def _send(self, op: StreamOp, argument: int, source: Any, leases: Any, offsets: Any, reason: str) -> None:
         self.settled += [(op, int(offset)) for offset in offsets]
 
-    def hand_out(self, seq: int, offset: int, born_ms: int = 1000) -> DeliveryBatch:
-        rest = {"target": ["orders", "new"], "properties": base64.b64encode(AmqpProperties().encode()).decode()}
+    def hand_out(self, seq: int, offset: int, born_ms: int = 1000, message_id: str = "") -> DeliveryBatch:
+        amqp = AmqpProperties()
+        if message_id:
+            amqp.set_text("message_id", message_id)
+        rest = {"target": ["orders", "new"], "properties": base64.b64encode(amqp.encode()).decode()}
         row: dict[str, Any] = {
             "topic": SOURCE[0], "id": f"m{seq}", "seq": seq, "born_ms": born_ms, "lease": 1, "offset": offset,
             "body": b"%d" % seq, "properties": {AMQP: json.dumps(rest)},
@@ -66,6 +70,8 @@ class Place:
         self.confirms.set()
         self.figures = BridgeFigures()
         self.now_s = 0.0
+        self.not_taken = ""
+        """Why RabbitMQ takes nothing; "": it does."""
         self.confirmed = Confirmed(known_max=4, now=lambda: self.now_s)
         self._turn = asyncio.Lock()
         settings = BridgeSettings(url="amqp://127.0.0.1/")
@@ -92,6 +98,8 @@ class Place:
         assert target == AmqpTarget("orders", "new")
         async with self._turn:
             check()
+            if self.not_taken:
+                raise NotTakenError(self.not_taken)
             self.published.append(body)
             await self.confirms.wait()
 
@@ -100,13 +108,16 @@ class Place:
         self.stream.settler.close()
         self.stream = Stream()
 
-    async def give(self, seq: int, offset: int, born_ms: int = 1000) -> None:
+    async def give(self, seq: int, offset: int, born_ms: int = 1000, message_id: str = "") -> None:
         """Hand out a message, and wait until it is done with."""
-        done = self.figures.given + self.figures.known
-        self.deliveries.put_nowait(self.stream.hand_out(seq, offset, born_ms))
+        done = self._done()
+        self.deliveries.put_nowait(self.stream.hand_out(seq, offset, born_ms, message_id))
         async with asyncio.timeout(30):
-            while self.figures.given + self.figures.known == done:
+            while self._done() == done:
                 await asyncio.sleep(0)
+
+    def _done(self) -> int:
+        return self.figures.given + self.figures.known + self.figures.returned
 
 
 @asynccontextmanager
@@ -192,3 +203,18 @@ async def test_the_oldest_are_forgotten_beyond_a_number() -> None:
         for seq in (3, 4, 5):
             await place.give(seq, offset=seq)
         assert [seq for seq in range(1, 6) if (seq, 1000) in place.confirmed] == [2, 3, 4, 5]
+
+
+async def test_each_cause_is_told_once_with_the_programs_message_id(caplog: pytest.LogCaptureFixture) -> None:
+    causes = ("no queue takes it: NO_ROUTE, exchange 'orders', routing key 'no'", "there is no exchange 'nosuch'")
+    async with giving() as place:
+        for seq in range(4):
+            place.not_taken = causes[seq // 2]
+            await place.give(seq, offset=seq, message_id=f"order-{seq}")
+        place.not_taken = "a queue refuses it"
+        await place.give(4, offset=4)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"RabbitMQ does not take message order-0: {causes[0]}",
+        f"RabbitMQ does not take message order-2: {causes[1]}",
+        "RabbitMQ does not take message m4: a queue refuses it",
+    ]

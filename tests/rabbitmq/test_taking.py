@@ -42,3 +42,22 @@ async def test_what_fails_for_a_reason_of_ours_is_put_aside_and_keeps_no_place(
     assert (body, target) == (b"body", AmqpTarget("", "tarry.delay.refused"))
     assert properties.header("x-tarry-refused") == "it cannot be handled: KeyError('a mistake')"
     assert figures.refused == 1 and "is put aside" in caplog.text
+
+
+@pytest.mark.parametrize("routing_key", ["new", "k\udcff"])
+async def test_a_refused_message_is_told_by_its_id_where_its_properties_are_too_large_to_keep(
+    routing_key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    properties = AmqpProperties()
+    properties.set_text("message_id", "large")
+    properties.set_header("x-delay", "soon")
+    properties.set_header("of", "x" * 130_000)
+    out, faked = Out(), None
+    place: Any = out
+    none: Any = faked
+    await Taking(BridgeSettings(url="amqp://"), none, BridgeFigures(), none, place)._take_or_refuse(  # noqa: SLF001
+        Incoming(properties.encode(), b"body", "orders.delayed", routing_key, 1)
+    )
+    assert "message large, published to exchange 'orders.delayed'" in caplog.text
+    [(kept, _, _)] = out.published
+    assert list(kept.headers) == [b"x-tarry-refused"]

@@ -135,6 +135,15 @@ def message_of(delivery: Delivery) -> tuple[bytes, AmqpTarget]:
         ) from error
 
 
+def amqp_id_of(delivery: Delivery) -> str:
+    """Return the message id by which programs of RabbitMQ know a message; without one, Tarry's."""
+    try:
+        raw, _ = message_of(delivery)
+        return AmqpProperties.decode(raw).text("message_id") or delivery.id
+    except ValueError:
+        return delivery.id
+
+
 def cancelled_key(properties: AmqpProperties) -> str | None:
     """Return the key of the message that this one cancels; None: it is a message itself.
 

@@ -10,7 +10,7 @@ from functools import partial
 from aiormq.exceptions import ChannelClosed
 
 from tarry.base.errors import StaleLeaseError
-from tarry.bridge.amqp_message import TOPIC, AmqpTarget, message_of
+from tarry.bridge.amqp_message import TOPIC, AmqpTarget, amqp_id_of, message_of
 from tarry.bridge.confirmed import Confirmed, Name
 from tarry.bridge.exchanges import LOST, Exchanges
 from tarry.bridge.saying import Saying
@@ -148,8 +148,9 @@ class Giving:
                 delivery.ack()
             case NotTakenError():
                 self._figures.returned += 1
-                self._saying.warn("RabbitMQ does not take message %s: %s", delivery.id, error)
-                delivery.nack(reason=str(error))
+                why = str(error)
+                self._saying.warn("RabbitMQ does not take message %s: %s", amqp_id_of(delivery), why, cause=why)
+                delivery.nack(reason=why)
             case ValueError():
                 delivery.reject(reason=str(error))
             case _:

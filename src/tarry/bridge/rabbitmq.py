@@ -22,7 +22,8 @@ from tarry.bridge.amqp_message import TOPIC
 from tarry.bridge.confirmed import Confirmed
 from tarry.bridge.exchanges import LOST, Exchanges, open_channel
 from tarry.bridge.giving import GROUP, Giving
-from tarry.bridge.queues import declare
+from tarry.bridge.queues import declare, make_again
+from tarry.bridge.saying import Saying
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
 from tarry.bridge.taking import Taking
 from tarry.bridge.wire import WiredConnection
@@ -31,6 +32,8 @@ from tarry.client.aio import AsyncClient
 log = logging.getLogger(__name__)
 
 PAUSE_S, PAUSE_MAX_S = 0.2, 10.0
+LOOK_S = 5.0
+"""Seconds between looks at the bridge's exchanges: RabbitMQ does not tell of one that is deleted."""
 CANCEL_S, STOP_S, CLOSE_S = 2.0, 6.0, 1.0
 """Longest waits at a stop: for RabbitMQ's answer; for what is under way; for a connection's end.
 
@@ -187,6 +190,7 @@ class _Session:
         out = Exchanges(giving)
         self._taking = Taking(settings, client, figures, taking, out)
         self._giving = Giving(settings, client, figures, out, confirmed)
+        self._saying = Saying(log)
         self._lost = asyncio.Event()
         self.why_not = ""
         """Reason of its end, if not by a stop."""
@@ -203,7 +207,9 @@ class _Session:
         giving = asyncio.create_task(self._giving.run())
         consumed = await self._taking.consume(channel, queue)
         self._figures.connected = True
-        log.info("connected to RabbitMQ")
+        to = dict(self._settings.exchanges) or "-"
+        log.info("connected to RabbitMQ, taking from queue %s; exchanges: %s", queue, to)
+        looking = asyncio.create_task(self._look_after(taking))
         abandoning: asyncio.TimerHandle | None = None
         ends = [asyncio.create_task(each.wait()) for each in (stopping, self._lost)]
         try:
@@ -213,7 +219,7 @@ class _Session:
                 with suppress(*LOST, TimeoutError):
                     await asyncio.wait_for(channel.basic_cancel(str(consumed.consumer_tag)), CANCEL_S)
         finally:
-            for each in ends:
+            for each in (looking, *ends):
                 each.cancel()
             if self._lost.is_set():
                 self._abandon()
@@ -223,6 +229,17 @@ class _Session:
             await self._taking.under_way.until_done()
             if abandoning is not None:
                 abandoning.cancel()
+
+    async def _look_after(self, connection: WiredConnection) -> None:
+        """Have the exchanges there, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await make_again(connection, self._settings)
+            except InvalidArgumentError as error:  # what goes by the others goes on
+                self._saying.warn("%s", error)
+            except LOST:  # of the connection, that ends the session; of a channel, the next look is another one
+                pass
 
     def _abandon(self) -> None:
         """Give back what is under way: whether RabbitMQ has it, nobody knows."""

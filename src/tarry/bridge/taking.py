@@ -17,7 +17,7 @@ from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.bridge import frames
 from tarry.bridge.acks import Acks
-from tarry.bridge.amqp_fields import AmqpProperties
+from tarry.bridge.amqp_fields import AmqpProperties, MalformedError
 from tarry.bridge.amqp_message import CANCEL, TOPIC, AmqpTarget, Incoming, cancelled_key, row_of
 from tarry.bridge.exchanges import LOST, Exchanges
 from tarry.bridge.gathering import Gathering
@@ -170,7 +170,7 @@ class Taking:
                 properties = incoming.properties()
         log.warning(
             "message %s, published to exchange %r with routing key %r, is refused: %s",
-            properties.text("message_id") or "without an id",
+            _id_of(incoming) or "without an id",
             *(incoming.exchange, incoming.routing_key, error),
         )
         if properties.header(CANCEL):  # who waits for an answer gets one
@@ -194,6 +194,14 @@ class Taking:
                 await asyncio.sleep(back_off.fail())
                 await declare(self._connection, self._settings)
         self._figures.refused += 1
+
+
+def _id_of(incoming: Incoming) -> str | None:
+    """Return the message id, also where the properties are too large to keep, or the routing key no text."""
+    try:
+        return AmqpProperties.decode(incoming.raw).text("message_id")
+    except MalformedError:
+        return None
 
 
 async def _never(message: DeliveredMessage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -91,9 +92,12 @@ def with_password(url: str, file: Path | None) -> str:
     try:
         parsed = URL(url)
         if parsed.scheme not in ("amqp", "amqps") or not parsed.host:
-            raise ValueError(f"it begins with {parsed.scheme or 'nothing'}://")
-    except ValueError as error:
-        raise InvalidArgumentError(f"--url is no URL of RabbitMQ ({error}); allowed: amqp://USER@HOST/VHOST") from None
+            raise ValueError
+    except ValueError:
+        given = re.sub(r":(?!//).*@", ":***@", url)  # without the password
+        raise InvalidArgumentError(
+            f"--url is {given!r}; allowed: amqp://USER@HOST/VHOST or amqps://USER@HOST/VHOST"
+        ) from None
     if file is None:
         return str(parsed if parsed.password is not None or parsed.user != "guest" else parsed.with_password("guest"))
     try:

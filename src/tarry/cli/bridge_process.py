@@ -84,7 +84,6 @@ async def _run(settings: BridgeSettings, endpoint: str, metrics: str | None, bro
         if broker is not None:
             looking.append(loop.create_task(_stop_with(broker, found)))
         try:
-            log.info("taking from queue %s; exchanges: %s", settings.queue, dict(settings.exchanges) or "-")
             await found.run()
         finally:
             for task in looking:
