@@ -103,13 +103,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["top", "--interval", "0"], "usage: Invalid value"),
         (["serve", "--pipeline", "maybe"], 'pipeline is \'maybe\' (command line); allowed: "on" or "off"'),
         (["serve", "--flight", "7611"], "flight is '7611' (command line); allowed: HOST:PORT"),
-        (["serve", "--set", "horizont_ms=5"], "unknown setting 'horizont_ms' (is it horizon_ms?); allowed: "),
+        (
+            ["serve", "--set", "horizont_ms=5"],
+            "unknown setting 'horizont_ms' (command line; is it horizon_ms?); allowed: ",
+        ),
         (["serve", "--set", "horizon_ms"], "--set horizon_ms: no value"),
         (["serve", "--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file"),
         (["serve", "--mqtt", "a:1"], "It is a setting: --set mqtt=VALUE. See: tarry serve --help"),
         (["serve", "--set", "tls_certificate=/no.pem", "--set", "tls_key=/no.key"], "/no.pem"),
         (["serve", "--set", "tls_key=/no.key"], "tls_key"),
-        (["serve", "--set", "htpp=a:1"], "unknown setting 'htpp' (is it http?); allowed: "),
+        (
+            ["serve", "--set", "htpp=a:1"],
+            "'htpp' (command line; is it http?); allowed: those that tarry serve --print-config shows\n",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(
