@@ -129,6 +129,14 @@ def test_wrong_usage_is_one_line_and_code_2(
     assert text in said.err
 
 
+@pytest.mark.parametrize("log", ["nonsense", "s3://", "s3:///prefix", "http://a/b"])
+def test_a_log_that_is_no_bucket_is_told_before_the_store_that_it_asks_for(
+    log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["serve", "--data", str(tmp_path), "--pipeline", "off", "--log", log]) == ExitCode.USAGE
+    assert f"invalid_argument: logs cannot be kept at {log}; allowed: s3://BUCKET/PREFIX\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "command",
     [
