@@ -110,6 +110,17 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--set", "horizon_ms"], "--set horizon_ms: no value"),
         (["serve", "--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file"),
         (["serve", "--mqtt", "a:1"], "It is a setting: --set mqtt=VALUE. See: tarry serve --help"),
+        (["serve", "--data"], "Option '--data' requires an argument. See: tarry serve --help\n"),
+        (["gateway", "--broker"], "requires an argument. See: tarry gateway --help\n"),
+        (["group", "set", "a", "g", "--lease"], "requires an argument. See: tarry group set --help\n"),
+        (["send", "a", "b", "--lines=x"], "does not take a value. See: tarry send --help\n"),
+        (["sendd", "serve"], "See: tarry --help\n"),
+        (["gateway", "--tls-key", "x"], "It is a setting: --set tls_key=VALUE. See: tarry gateway --help\n"),
+        (
+            ["gateway", "--http", "a:1"],
+            "It is the broker's setting: tarry serve --set http=VALUE; allowed here: --broker, --rocketmq, --workers, "
+            "--set, --verbose. See: tarry gateway --help\n",
+        ),
         (["serve", "--set", "tls_certificate=/no.pem", "--set", "tls_key=/no.key"], "/no.pem"),
         (["serve", "--set", "tls_key=/no.key"], "tls_key"),
         (
