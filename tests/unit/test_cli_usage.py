@@ -110,6 +110,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--set", "horizon_ms"], "--set horizon_ms: no value"),
         (["serve", "--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file"),
         (["serve", "--mqtt", "a:1"], "It is a setting: --set mqtt=VALUE. See: tarry serve --help"),
+        (
+            ["serve", "--pipeline", "off", "--set", "pipeline=on"],
+            "--pipeline off and --set pipeline=on contradict each other; allowed: one of them",
+        ),
+        (["serve", "--http-admin", "a:1", "--set", "http_admin=a:2"], "--http-admin a:1 and --set http_admin=a:2 con"),
+        (
+            ["serve", "--spark-conf", "a=b", "--spark-conf", "password=x", "--set", "spark_conf=a=d"],
+            "--spark-conf and --set spark_conf contradict",
+        ),
         (["serve", "--data"], "Option '--data' requires an argument. See: tarry serve --help\n"),
         (["gateway", "--broker"], "requires an argument. See: tarry gateway --help\n"),
         (["group", "set", "a", "g", "--lease"], "requires an argument. See: tarry group set --help\n"),
@@ -223,6 +232,12 @@ def test_print_config_can_be_used_as_a_config_file(tmp_path: Path, capsys: pytes
     assert [line for line in again.splitlines() if line[:1] != "#"] == [
         line for line in text.splitlines() if line[:1] != "#"
     ]
+
+
+def test_an_option_and_a_set_may_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    same = ["--workers", "2", "--set", "workers=2", "--data", "x", "--set", "data=x", "--standby"]
+    assert run(["serve", *same, "--set", "takeover=manual", "--print-config"]) == ExitCode.OK
+    assert '\ntakeover = "manual"\n' in capsys.readouterr().out
 
 
 class WithoutAiormq:
