@@ -431,6 +431,17 @@ def test_only_clients_are_greeted_here(hello: bytes, connect: Connect) -> None:
     assert reason["code"] == "invalid_argument"
 
 
+@pytest.mark.parametrize("role", ["link", "control"])
+def test_a_gateway_at_the_port_of_clients_is_told_where_gateways_connect(role: str, connect: Connect) -> None:
+    client = connect(hello=None)
+    client.send(FrameKind.HELLO, 0, b'{"version": 1, "as": "%s"}' % role.encode())
+    reason = client.ended()
+    assert reason is not None
+    assert reason["code"] == "invalid_argument"
+    assert "this is the broker's port for clients, not the one for gateways; allowed: " in reason["message"]
+    assert "setting gateway" in reason["message"]
+
+
 def test_a_client_has_so_many_consumers(connect: Connect) -> None:
     client = connect()
     group = client.group("a", "g")

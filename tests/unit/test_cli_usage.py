@@ -103,13 +103,39 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["top", "--interval", "0"], "usage: Invalid value"),
         (["serve", "--pipeline", "maybe"], 'pipeline is \'maybe\' (command line); allowed: "on" or "off"'),
         (["serve", "--flight", "7611"], "flight is '7611' (command line); allowed: HOST:PORT"),
-        (["serve", "--set", "horizont_ms=5"], "unknown setting 'horizont_ms' (is it horizon_ms?); allowed: "),
+        (
+            ["serve", "--set", "horizont_ms=5"],
+            "unknown setting 'horizont_ms' (command line; is it horizon_ms?); allowed: ",
+        ),
         (["serve", "--set", "horizon_ms"], "--set horizon_ms: no value"),
         (["serve", "--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file"),
         (["serve", "--mqtt", "a:1"], "It is a setting: --set mqtt=VALUE. See: tarry serve --help"),
+        (
+            ["serve", "--pipeline", "off", "--set", "pipeline=on"],
+            "--pipeline off and --set pipeline=on contradict each other; allowed: one of them",
+        ),
+        (["serve", "--http-admin", "a:1", "--set", "http_admin=a:2"], "--http-admin a:1 and --set http_admin=a:2 con"),
+        (
+            ["serve", "--spark-conf", "a=b", "--spark-conf", "password=x", "--set", "spark_conf=a=d"],
+            "--spark-conf and --set spark_conf contradict",
+        ),
+        (["serve", "--data"], "Option '--data' requires an argument. See: tarry serve --help\n"),
+        (["gateway", "--broker"], "requires an argument. See: tarry gateway --help\n"),
+        (["group", "set", "a", "g", "--lease"], "requires an argument. See: tarry group set --help\n"),
+        (["send", "a", "b", "--lines=x"], "does not take a value. See: tarry send --help\n"),
+        (["sendd", "serve"], "See: tarry --help\n"),
+        (["gateway", "--tls-key", "x"], "It is a setting: --set tls_key=VALUE. See: tarry gateway --help\n"),
+        (
+            ["gateway", "--http", "a:1"],
+            "It is the broker's setting: tarry serve --set http=VALUE; allowed here: --broker, --rocketmq, --workers, "
+            "--set, --verbose. See: tarry gateway --help\n",
+        ),
         (["serve", "--set", "tls_certificate=/no.pem", "--set", "tls_key=/no.key"], "/no.pem"),
         (["serve", "--set", "tls_key=/no.key"], "tls_key"),
-        (["serve", "--set", "htpp=a:1"], "unknown setting 'htpp' (is it http?); allowed: "),
+        (
+            ["serve", "--set", "htpp=a:1"],
+            "'htpp' (command line; is it http?); allowed: those that tarry serve --print-config shows\n",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(
@@ -121,6 +147,14 @@ def test_wrong_usage_is_one_line_and_code_2(
     assert said.err.startswith("tarry: ")
     assert said.err.count("\n") == 1
     assert text in said.err
+
+
+@pytest.mark.parametrize("log", ["nonsense", "s3://", "s3:///prefix", "http://a/b"])
+def test_a_log_that_is_no_bucket_is_told_before_the_store_that_it_asks_for(
+    log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["serve", "--data", str(tmp_path), "--pipeline", "off", "--log", log]) == ExitCode.USAGE
+    assert f"invalid_argument: logs cannot be kept at {log}; allowed: s3://BUCKET/PREFIX\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -198,6 +232,12 @@ def test_print_config_can_be_used_as_a_config_file(tmp_path: Path, capsys: pytes
     assert [line for line in again.splitlines() if line[:1] != "#"] == [
         line for line in text.splitlines() if line[:1] != "#"
     ]
+
+
+def test_an_option_and_a_set_may_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    same = ["--workers", "2", "--set", "workers=2", "--data", "x", "--set", "data=x", "--standby"]
+    assert run(["serve", *same, "--set", "takeover=manual", "--print-config"]) == ExitCode.OK
+    assert '\ntakeover = "manual"\n' in capsys.readouterr().out
 
 
 class WithoutAiormq:

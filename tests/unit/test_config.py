@@ -85,6 +85,7 @@ def test_an_open_broker_takes_the_environment_too(monkeypatch: pytest.MonkeyPatc
         ("wheel_bytes_max", "2G", 2_000_000_000),
         ("wheel_bytes_max", "2097152", 2 << 20),
         ("wheel_bytes_max", "2097152B", 2 << 20),
+        ("wheel_bytes_max", str(1 << 60), 1 << 60),
         ("schedule_bytes", 5, 5),
         ("horizon_ms", "10m", 600_000),
         ("horizon_ms", "1h30m", 5_400_000),
@@ -98,6 +99,10 @@ def test_an_open_broker_takes_the_environment_too(monkeypatch: pytest.MonkeyPatc
         ("store", "s3://bucket/table", "s3://bucket/table"),
         ("data", "~/tarry", Path.home() / "tarry"),
         ("pipeline", "off", "off"),
+        ("spark_master", "yarn", "yarn"),
+        ("spark_master", "local[2]", "local[2]"),
+        ("spark_master", "spark://a:7077,b:7077", "spark://a:7077,b:7077"),
+        ("spark_master", "k8s://https://a", "k8s://https://a"),
     ],
 )
 def test_values_that_are_taken(name: str, value: Any, got: Any) -> None:
@@ -115,6 +120,10 @@ def test_values_that_are_taken(name: str, value: Any, got: Any) -> None:
         ("horizon_ms", True, "horizon_ms is True"),
         ("horizon_ms", 1.5, "horizon_ms is 1.5"),
         ("horizon_ms", 2**70, "horizon_ms is"),
+        ("retention_ms", "9" * 20, "0 or more, and no more than 31622400000000"),
+        ("wheel_bytes_max", "9" * 20, "1024 or more, and no more than 1152921504606846976"),
+        ("wheel_bytes_max", str((1 << 60) + 1), "1024 or more, and no more than 1152921504606846976"),
+        ("groups_max", "9" * 20, "1 or more, and no more than 2147483648"),
         ("wheel_bytes_max", "64 MOPS", "wheel_bytes_max is '64 MOPS'"),
         ("wheel_bytes_max", "-1", "wheel_bytes_max is '-1'"),
         ("shard", 1000, "shard is 1000 (command line); allowed: a whole number, 0 to 999"),
@@ -128,7 +137,11 @@ def test_values_that_are_taken(name: str, value: Any, got: Any) -> None:
         ("delay_levels", "", "delay_levels is ''"),
         ("delay_levels", "1s two", "delay_levels is '1s two'"),
         ("spark_memory", "much", "spark_memory is 'much'"),
-        ("horizont_ms", 5, "unknown setting 'horizont_ms'"),
+        ("spark_master", "foo", "spark_master is 'foo' (command line); allowed: \"yarn\", or what begins with"),
+        ("spark_master", "yarn-client", "spark_master is 'yarn-client'"),
+        ("spark_master", "", "spark_master is ''"),
+        ("horizont_ms", 5, "unknown setting 'horizont_ms' (command line; is it horizon_ms?); allowed: those that"),
+        ("qwxyz", 5, "unknown setting 'qwxyz' (command line); allowed: audit_log, "),
     ],
 )
 def test_values_that_are_refused_with_name_value_and_what_is_allowed(name: str, value: Any, text: str) -> None:
@@ -166,9 +179,15 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path, environment={}, model=ServerConfig)
 
 
+def test_a_master_does_not_matter_where_no_pipeline_runs() -> None:
+    flags = {"pipeline": "off", "spark_master": "foo"}
+    assert load(flags=flags, environment={}, model=ServerConfig).config.spark_master == "foo"
+
+
 def test_the_printed_file_gives_the_same_settings(tmp_path: Path) -> None:
     odd = 'a "b" \\ c \x7f ü \U0001f600 \x01'
-    flags = {"data": f"/tmp/{odd}", "store": odd, "flight": "", "spark_master": odd, "wheel_bytes_max": "1GiB"}
+    flags = {"data": f"/tmp/{odd}", "store": odd, "flight": "", "spark_master": f"local{odd}"}
+    flags |= {"wheel_bytes_max": "1GiB"}
     loaded = load(flags=flags, environment={"TARRY_LEASE_MS": "5s"}, model=ServerConfig)
     again = load(file_with(tmp_path, loaded.to_toml()), environment={}, model=ServerConfig)
     assert again.config == loaded.config

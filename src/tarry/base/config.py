@@ -39,6 +39,7 @@ from tarry.base.setting_types import (
     Optional,
     Ports,
     SparkConf,
+    SparkMaster,
     Takeover,
 )
 from tarry.base.spark_conf import without_secrets
@@ -133,7 +134,7 @@ class Config(BaseModel):
     )
 
     pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
-    spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
+    spark_master: SparkMaster = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
     spark_memory: str = Field("1g", pattern=r"^[0-9]+[kmgtKMGT]$", description="Memory of the pipeline's driver JVM.")
     spark_conf: SparkConf = Field("", description="Settings for the pipeline's Spark, NAME=VALUE, one a line.")
     spark_conf_file: Optional = Field(
@@ -310,7 +311,7 @@ def load(
     for origin, layer in layers:
         for name in layer:
             if name not in model.model_fields:
-                raise InvalidArgumentError(f"{_unknown(model, name)} ({origin})")
+                raise InvalidArgumentError(_unknown(model, name, origin))
         settings.update(layer)
         origins.update(dict.fromkeys(layer, origin))
     config = model.__new__(model)
@@ -370,10 +371,12 @@ def _is_ours(variable: str) -> bool:
     return variable.startswith(ENV_PREFIX) and variable not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(variable)
 
 
-def _unknown(model: type[Config], name: str) -> str:
+def _unknown(model: type[Config], name: str, origin: str | None = None) -> str:
     near = get_close_matches(name, model.model_fields, n=1)
-    guess = f" (is it {near[0]}?)" if near else ""
-    return f"unknown setting {name!r}{guess}; allowed: {', '.join(sorted(model.model_fields))}"
+    notes = [note for note in (origin, f"is it {near[0]}?" if near else None) if note]
+    told = f" ({'; '.join(notes)})" if notes else ""
+    known = "those that tarry serve --print-config shows" if near else ", ".join(sorted(model.model_fields))
+    return f"unknown setting {name!r}{told}; allowed: {known}"
 
 
 def _refusal(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from tarry.base.addresses import parse_networks, parse_ports
 from tarry.base.delay import parse_duration_ms, parse_levels
@@ -39,7 +39,9 @@ COUNT_LIMIT = 1 << 31
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
-_SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]i?)?b?", re.IGNORECASE)
+# More digits than any value that is allowed: what is too much is refused as that, and not as no number.
+_SIZE = re.compile(r"([0-9]{1,64})\s*([kmgt]i?)?b?", re.IGNORECASE)
+_WHOLE_MS = re.compile(r"\s*-?[0-9]{1,64}\s*")
 
 
 def parse_size(text: str) -> int:
@@ -59,7 +61,7 @@ def _bytes(value: object) -> object:
 
 
 def _milliseconds(value: object) -> object:
-    if not isinstance(value, str) or re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
+    if not isinstance(value, str) or _WHOLE_MS.fullmatch(value):
         return _no_bool(value)
     try:
         return parse_duration_ms(value)
@@ -137,6 +139,13 @@ def _collector(value: str | None) -> str | None:
     return value
 
 
+def _spark_master(value: str, of: ValidationInfo) -> str:
+    """Refuse what spark-submit refuses, where there is a pipeline to start."""
+    if of.data.get("pipeline") == "on" and value != "yarn" and not value.startswith(("spark", "k8s", "local")):
+        raise ValueError("no master")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Allowed:
     """Allowed values of a setting, in words; part of its annotation."""
@@ -157,6 +166,9 @@ Count = Annotated[int, BeforeValidator(_no_bool), Field(le=COUNT_LIMIT)]
 Address = Annotated[str | None, BeforeValidator(_empty_is_none), _ADDRESS, Allowed('HOST:PORT, or "" for none')]
 GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(checked(socket_path)), _PLACE]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
+SparkMaster = Annotated[
+    str, AfterValidator(_spark_master), Allowed('"yarn", or what begins with "spark", "k8s" or "local"')
+]
 SparkConf = Annotated[str, BeforeValidator(_spark_conf), _CONF]
 Issuers = Annotated[str | None, BeforeValidator(_issuers), Allowed(ISSUERS_ALLOWED)]
 Origin = Annotated[

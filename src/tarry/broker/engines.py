@@ -38,6 +38,10 @@ def engine_of(config: Config, files: Files, clock: Clock, is_stopped: Callable[[
         )
     if config.log is None:
         return FileEngine(files, config.data)
+    from tarry.log.objects.engine import ObjectEngine
+    from tarry.log.objects.s3 import S3Objects, check_uri
+
+    check_uri(config.log)  # before the store, which only a right one asks for
     if config.store is None:
         raise InvalidArgumentError(
             f"log is {config.log}, and store is not set: messages would be on this machine alone; allowed: with log, a "
@@ -49,9 +53,6 @@ def engine_of(config: Config, files: Files, clock: Clock, is_stopped: Callable[[
             f"the store {local} is in {config.data}, which is a cache with log, and emptied at each start; allowed: a "
             "store elsewhere"
         )
-    from tarry.log.objects.engine import ObjectEngine
-    from tarry.log.objects.s3 import S3Objects
-
     uri = f"{config.log.rstrip('/')}/shard={config.shard}"
     return ObjectEngine(
         S3Objects(uri),

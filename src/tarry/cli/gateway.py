@@ -73,6 +73,13 @@ def gateway(
     logging.getLogger("tarry.gateway").info("stopped")
 
 
+def allowed_settings() -> tuple[str, ...]:
+    """Return the names of the settings that a gateway may be given."""
+    from tarry.fronts.gateway.remote.broker import OWN_IF_GIVEN, OWN_SETTINGS
+
+    return *OWN_SETTINGS, *OWN_IF_GIVEN
+
+
 def own_settings(given: dict[str, str], *, is_near: bool) -> dict[str, str]:
     """Return the settings that a gateway has in place of its broker's.
 
@@ -82,10 +89,10 @@ def own_settings(given: dict[str, str], *, is_near: bool) -> dict[str, str]:
         InvalidArgumentError: one that was given is the broker's, or a value is not allowed.
     """
     from tarry.base.config import load
-    from tarry.fronts.gateway.remote.broker import OWN_IF_GIVEN, OWN_SETTINGS
+    from tarry.fronts.gateway.remote.broker import OWN_SETTINGS
     from tarry.fronts.registry import ServerConfig
 
-    allowed = (*OWN_SETTINGS, *OWN_IF_GIVEN)
+    allowed = allowed_settings()
     others = sorted(set(given) - set(allowed))
     if others:
         raise InvalidArgumentError(f"--set {others[0]}: that is the broker's; allowed: {', '.join(allowed)}")

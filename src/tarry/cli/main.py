@@ -131,11 +131,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         report("out_of_memory", "there is not enough memory for this")
         return ExitCode.FAILED
     except Exception as error:  # noqa: BLE001  what is not about usage is raised again
-        return _usage(error)
+        return _usage(error, sys.argv[1:] if arguments is None else arguments)
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def _usage(error: Exception) -> int:
+def _usage(error: Exception, arguments: Sequence[str]) -> int:
     """Report wrong usage as Typer does; its classes moved between versions, so they are known by name."""
     if type(error).__name__ == "Abort":
         return ExitCode.INTERRUPTED
@@ -145,16 +145,36 @@ def _usage(error: Exception) -> int:
         error.show()  # type: ignore[attr-defined]
         return ExitCode.USAGE
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "tarry"
+    path = context.command_path if context is not None else _named(arguments)
     report("usage", f"{error.format_message()}{_as_setting(error, path)} See: {path} --help")
     return ExitCode.USAGE
+
+
+def _named(arguments: Sequence[str]) -> str:
+    """Return the command that the arguments name; the parser does not say at which it was."""
+    path, at = ["tarry"], command()
+    for argument in arguments:
+        if argument.startswith("-"):
+            continue
+        found = at.get_command(None, argument) if hasattr(at, "get_command") else None
+        if found is None:
+            break
+        path.append(argument)
+        at = found
+    return " ".join(path)
 
 
 def _as_setting(error: Exception, path: str) -> str:
     """Return how to give what is no option of a server's, and a setting; most settings have no option."""
     name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
-    if not name or not path.endswith((" serve", " gateway")):
+    is_gateway = path.endswith(" gateway")
+    if type(error).__name__ != "NoSuchOption" or not (is_gateway or path.endswith(" serve")):
         return ""
     from tarry.fronts.registry import ServerConfig
 
-    return f" It is a setting: --set {name}=VALUE." if name in ServerConfig.model_fields else ""
+    if name not in ServerConfig.model_fields:
+        return ""
+    if is_gateway and name not in gateway.allowed_settings():
+        options = ", ".join(each.opts[0] for each in error.ctx.command.params)  # type: ignore[attr-defined]
+        return f" It is the broker's setting: tarry serve --set {name}=VALUE; allowed here: {options}."
+    return f" It is a setting: --set {name}=VALUE."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,8 +87,7 @@ def serve(
     from tarry.fronts.registry import ServerConfig
 
     given = pairs(settings or [])
-    flags = {
-        **given,
+    options = {
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
         **_given(spark_conf=spark_conf or None, spark_conf_file=spark_conf_file),
         **_given(
@@ -96,7 +96,8 @@ def serve(
         **_given(test_clock=test_clock),
         **_given(workers=workers, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
-    loaded = load(config, flags, model=ServerConfig)
+    _check_agreement(options, given)
+    loaded = load(config, given | options, model=ServerConfig)
     if print_config:
         output.lines(loaded.to_toml().rstrip())
         return
@@ -107,6 +108,21 @@ def serve(
 
 def _given(**flags: Any) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
+
+
+def _check_agreement(options: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    """Refuse a setting that an option and ``--set`` give differently.
+
+    Raises:
+        InvalidArgumentError: names both, without values for Spark, some of which are secrets.
+    """
+    for name in (each for each in options if each in given):
+        value = "\n".join(options[name]) if isinstance(options[name], list) else str(options[name])
+        if value != given[name]:
+            option, set_ = f"--{name.replace('_', '-')}", f"--set {name}"
+            if name != "spark_conf":
+                option, set_ = f"{option} {value}", f"{set_}={given[name]}"
+            raise InvalidArgumentError(f"{option} and {set_} contradict each other; allowed: one of them")
 
 
 def pairs(settings: list[str]) -> dict[str, str]:

@@ -155,6 +155,7 @@ class LinkConnection(asyncio.Protocol):
         said = decode_json(bytes(payload)) if kind == FrameKind.HELLO else None
         kinds = tuple(self._sessions)
         if not isinstance(said, dict) or said.get("version") != VERSION or said.get("as") not in kinds:
+            _check_port(said)
             raise InvalidArgumentError(
                 f"a link began with {_shown(kind, said)}; allowed: a greeting of version {VERSION}, "
                 f"as {' or '.join(kinds)}, of Tarry {TARRY}"
@@ -197,6 +198,19 @@ class LinkConnection(asyncio.Protocol):
             handler(number, payload)
         except Exception as error:  # noqa: BLE001  every error goes to the other side, and bugs to the log
             self._out.refuse(number, known(error))
+
+
+def _check_port(said: object) -> None:
+    """Refuse a gateway where only clients are greeted, in words for who has started it.
+
+    Raises:
+        InvalidArgumentError: it is one.
+    """
+    if isinstance(said, dict) and said.get("version") == VERSION and said.get("as") in (LINK, CONTROL):
+        raise InvalidArgumentError(
+            "a gateway has come, and this is the broker's port for clients, not the one for gateways; allowed: "
+            "the address of the broker's setting gateway (tarry serve --set gateway=HOST:PORT)"
+        )
 
 
 def _shown(kind: int, said: object) -> str:

@@ -29,6 +29,16 @@ REQUESTS = 32
 NO_SUCH_KEY = "<Code>NoSuchKey</Code>"
 
 
+def check_uri(uri: str) -> None:
+    """Refuse what names no bucket, without a look at it.
+
+    Raises:
+        InvalidArgumentError: that is so.
+    """
+    if not uri.startswith("s3://") or not uri.removeprefix("s3://").partition("/")[0]:
+        raise InvalidArgumentError(f"logs cannot be kept at {uri}; allowed: s3://BUCKET/PREFIX")
+
+
 class S3Objects:
     """Objects below ``uri`` (``s3://bucket/prefix``).
 
@@ -40,8 +50,7 @@ class S3Objects:
     """
 
     def __init__(self, uri: str, options: dict[str, Any] | None = None, client: dict[str, Any] | None = None) -> None:
-        if not uri.startswith("s3://"):
-            raise InvalidArgumentError(f"logs cannot be kept at {uri}; allowed: s3://bucket/prefix")
+        check_uri(uri)
         try:
             import obstore
             from obstore import store
