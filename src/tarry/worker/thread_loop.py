@@ -66,8 +66,8 @@ class _Place:
         return message
 
     def end(self) -> None:
-        """In the thread: work at the message ends."""
-        with self._lock:
+        """In the thread: work at the message ends, which it has claimed, or another one has, before this."""
+        if self.is_late:
             self.is_late = False
 
     def wait_for(self, awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> None:
