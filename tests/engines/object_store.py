@@ -7,7 +7,7 @@ import random
 import selectors
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from tarry.base.errors import UnavailableError
@@ -40,8 +40,9 @@ class MemoryObjects:
         with self._lock:
             return [key for key in self.objects if key.startswith(prefix)]
 
-    async def delete(self, key: str) -> None:
-        self.objects.pop(key, None)
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
 
 
 class ArchivedObjects(MemoryObjects):
@@ -74,8 +75,8 @@ class _Way:
     async def list(self, prefix: str) -> list[str]:
         return await self._pass("list", prefix, lambda: self.store.list(prefix))
 
-    async def delete(self, key: str) -> None:
-        await self._pass("delete", key, lambda: self.store.delete(key))
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._pass("delete", keys[0], lambda: self.store.delete(keys))
 
     async def _pass(self, what: str, key: str, request: Callable[[], Awaitable[A]]) -> A:
         raise NotImplementedError
@@ -105,6 +106,8 @@ class HeldWay(_Way):
         super().__init__(store)
         self.passed: list[tuple[str, str]] = []
         self.waiting: list[tuple[str, str, str]] = []
+        self.deletions: list[int] = []
+        """Objects of each request to delete."""
         self._held: dict[tuple[str, str, str], asyncio.Event] = {}
         self._failing: dict[tuple[str, str, str], int] = defaultdict(int)
 
@@ -126,6 +129,11 @@ class HeldWay(_Way):
         """Return when a request is held up there."""
         while (when, what, key) not in self.waiting:
             await asyncio.sleep(0.001)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        self.deletions.append(len(keys))
+        for key in keys:  # each can be held up
+            await super().delete([key])
 
     async def _pass(self, what: str, key: str, request: Callable[[], Awaitable[A]]) -> A:
         await self._stop("before", what, key)
@@ -167,15 +175,18 @@ class FaultyWay(_Way):
             self._arrive_later(key, content)
             raise
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, keys: Sequence[str]) -> None:
         if self._chance(self._rate):
-            self._later(lambda: self.store.delete(key))
+            self._later(lambda: self.store.delete(keys))
             await self._travel()
             raise UnavailableError("timeout (injected)")
+        if self._chance(self._rate):
+            await super().delete(self._rng.sample(keys, len(keys) // 2) or keys)
+            raise UnavailableError("some of them could not be deleted (injected)")
         try:
-            await super().delete(key)
+            await super().delete(keys)
         except asyncio.CancelledError:
-            self._later(lambda: self.store.delete(key))
+            self._later(lambda: self.store.delete(keys))
             raise
 
     def _arrive_later(self, key: str, content: bytes) -> None:

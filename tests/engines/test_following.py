@@ -368,6 +368,23 @@ async def test_a_newer_base_that_is_replaced_meanwhile(race: Race) -> None:
 
 
 @raced
+async def test_a_file_that_was_about_to_be_replaced_goes_with_a_base_that_lacks_it(race: Race) -> None:
+    """Another object of the same name could not be read: a newer base, without that file, was there by then."""
+    race.owner.bases = EpochBases(race.held, 1)  # its objects get other names, as those of another owner do
+    await race.make_base()
+    await race.warm.reader.follow(16)
+    settling, held = await race_held(race, "registry/000001.sst", race.warm.reader.settle())
+    race.owner.tables.remove(1)
+    newest = await race.make_base()
+    await race.warm.reader.follow(16)
+    await race.owner.bases.trim(newest)
+    held.set()
+    assert await settling
+    assert race.warm.reader.base == newest
+    assert "registry/000001.sst" not in race.warm.tree()
+
+
+@raced
 async def test_a_newer_base_of_which_not_all_could_be_read(race: Race) -> None:
     """What is here is of two bases then, and is of none until all of one is here."""
     await race.make_base()

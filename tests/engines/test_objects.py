@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
@@ -572,10 +572,9 @@ class LatePuts(MemoryObjects):
             raise UnavailableError("a timeout")
         return await super().create(key, content)
 
-    async def delete(self, key: str) -> None:
-        await super().delete(key)
-        if key in self.tried:
-            self.objects[key] = self.tried[key]
+    async def delete(self, keys: Sequence[str]) -> None:
+        await super().delete(keys)
+        self.objects |= {key: self.tried[key] for key in keys if key in self.tried}
 
 
 def test_a_put_of_a_trial_that_arrives_late_says_nothing_of_the_store() -> None:

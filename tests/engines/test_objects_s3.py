@@ -48,7 +48,7 @@ def test_only_a_uri_of_s3_is_taken() -> None:
 
 def test_a_store_that_is_away_cannot_be_asked() -> None:
     store = store_at(f"http://127.0.0.1:{free_port()}", "p")
-    for request in (store.get("k"), store.exists("k"), store.create("k", b""), store.list("k/"), store.delete("k")):
+    for request in (store.get("k"), store.exists("k"), store.create("k", b""), store.list("k/"), store.delete(["k"])):
         with pytest.raises(UnavailableError, match="cannot be asked"):
             run(cast("Coroutine[Any, Any, object]", request))
 
@@ -69,9 +69,11 @@ class TestAnswers:
             assert not await store.exists("a/2")
             await asyncio.gather(*(store.create(f"many/{number}", b"") for number in range(1100)))
             assert len(await store.list("many/")) == 1100, "all pages"
+            await store.delete((await store.list("many/"))[:1000])
+            assert len(await store.list("many/")) == 100
             assert await store.list("no/") == []
-            await store.delete("a/1")
-            await store.delete("a/1")
+            await store.delete(["a/1"])
+            await store.delete(["a/1", "a/2", "a/none"])
 
         run(ask())
 

@@ -7,12 +7,12 @@ manifest is there, which is created last. Format: ``docs/formats-log-store.md``.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from tarry.base.errors import CorruptError, OwnershipLostError
@@ -30,8 +30,8 @@ from tarry.log.objects.content import (
 from tarry.log.objects.store import PATIENCE_S, ObjectStore, asked, created
 
 PIECE_BYTES = 8 << 20
-DELETES = 16
-"""The most deletions under way."""
+DELETE_KEYS = 1000
+"""The most objects that one request deletes, as many as S3 takes: a request for each would hold up the log's own."""
 _FOLDER, _MANIFEST = "base/", "/manifest"
 _NAME = re.compile(rf"[0-9]{{{DIGITS}}}-[0-9]{{{DIGITS}}}")
 
@@ -142,13 +142,9 @@ class EpochBases:
         await self._delete([key for key in old if _is_no_manifest(key)])
 
     async def _delete(self, keys: Iterable[str]) -> None:
-        left = iter(keys)  # of millions: a task for each would hold up the loop, and with it the lease
-
-        async def delete() -> None:
-            for key in left:
-                await asked(partial(self.store.delete, key), PATIENCE_S)
-
-        await asyncio.gather(*(delete() for _ in range(DELETES)))
+        left = iter(keys)  # there may be millions
+        while some := list(islice(left, DELETE_KEYS)):
+            await asked(partial(self.store.delete, some), PATIENCE_S)
 
 
 async def newest_base(store: ObjectStore, before: int | None = None, known: Manifest | None = None) -> Manifest | None:

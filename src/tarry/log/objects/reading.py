@@ -68,8 +68,8 @@ class LogReader:
         self._stands = False
         self._nonce: bytes | None = None
         self._end: int | None = None
-        self._alone: dict[str, BaseFile] = {}
-        """Files of bases that are here as they are there, and that no round has."""
+        self._alone: dict[str, BaseFile | None] = {}
+        """Files of bases that are here as they are there, and that no round has. None: of another base, or in part."""
         self._taking: Place | None = None
         """A newer base of which not all is here."""
         self._replaced: dict[str, Place] = {}
@@ -220,7 +220,7 @@ class LogReader:
         for path, file in files.items():
             if self._replaced.get(path, START[:2]) >= self._taking or self._alone.get(path) == file:
                 continue  # a round has a newer one; or they are the same objects, and no name is used twice
-            self._alone.pop(path, None)
+            self._alone[path] = None  # if this ends early, a newer base may not have it, and it goes
             try:
                 async for offset, content in read_file(self._store, file):
                     self._cache.restore(file, offset, content)

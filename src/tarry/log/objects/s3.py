@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
@@ -102,12 +102,13 @@ class S3Objects:
             self._fail(error, f"list {prefix}")
         return [each["path"] for each in found]
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, keys: Sequence[str]) -> None:
+        what = f"delete {keys[0]}" + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
         try:
-            await self._answer(lambda: self._obstore.delete(self._store, key), f"delete {key}")
+            await self._answer(lambda: self._obstore.delete(self._patient_store, list(keys)), what)
         except FileNotFoundError as error:
             if NO_SUCH_KEY not in str(error):
-                self._fail(error, f"delete {key}")
+                self._fail(error, what)
 
     async def _answer(self, request: Callable[[], A], what: str) -> A:
         future = asyncio.get_running_loop().run_in_executor(self._threads, request)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -70,8 +70,8 @@ class ObjectStore(Protocol):
         """Return all keys that begin with ``prefix``, which ends with a slash, in any order."""
         ...
 
-    async def delete(self, key: str) -> None:
-        """Delete an object; one that is not there is fine."""
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, up to 1,000 of them; one that is not there is fine. Of no answer: any of them may be gone."""
         ...
 
 
@@ -109,9 +109,9 @@ class CountedObjects:
         self.lists += 1
         return await self._answer(self._store.list(prefix))
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, keys: Sequence[str]) -> None:
         self.deletes += 1
-        await self._answer(self._store.delete(key))
+        await self._answer(self._store.delete(keys))
 
     async def _answer(self, request: Awaitable[A]) -> A:
         loop = asyncio.get_running_loop()
@@ -198,7 +198,7 @@ async def _is_tried_out(store: ObjectStore) -> bool:
     await step("a creation", lambda: created(store, key, b"1"), b"1")
     await step("a second creation", lambda: created(store, key, b"2"), b"1")
     await step("a look after it", lambda: store.exists(key), True)
-    await asked(lambda: store.delete(key), PATIENCE_S)
+    await asked(lambda: store.delete([key]), PATIENCE_S)
     if counted.puts > _CREATIONS:
         # One of them was repeated, and may be carried out after the deletion.
         return not await asked(lambda: store.exists(key), PATIENCE_S)
