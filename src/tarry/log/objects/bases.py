@@ -31,7 +31,10 @@ from tarry.log.objects.store import PATIENCE_S, ObjectStore, asked, created
 
 PIECE_BYTES = 8 << 20
 DELETE_KEYS = 1000
-"""The most objects that one request deletes, as many as S3 takes: a request for each would hold up the log's own."""
+"""The most objects that one request deletes, as many as S3 takes.
+
+A request for each would hold up the rounds that somebody waits for.
+"""
 _FOLDER, _MANIFEST = "base/", "/manifest"
 _NAME = re.compile(rf"[0-9]{{{DIGITS}}}-[0-9]{{{DIGITS}}}")
 

@@ -69,7 +69,10 @@ class LogReader:
         self._nonce: bytes | None = None
         self._end: int | None = None
         self._alone: dict[str, BaseFile | None] = {}
-        """Files of bases that are here as they are there, and that no round has. None: of another base, or in part."""
+        """Files of bases that are here as they are there, and that no round has.
+
+        None: it is that of another base, or only a part of it is here.
+        """
         self._taking: Place | None = None
         """A newer base of which not all is here."""
         self._replaced: dict[str, Place] = {}

@@ -71,7 +71,10 @@ class ObjectStore(Protocol):
         ...
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, up to 1,000 of them; one that is not there is fine. Of no answer: any of them may be gone."""
+        """Delete objects, up to 1,000 of them; one that is not there is fine.
+
+        Where there is no answer, any of them may be gone.
+        """
         ...
 
 
