@@ -186,16 +186,22 @@ def copy_package_records(sources: list[Path], root: Path) -> None:
     search = subprocess.run(
         ["dpkg-query", "--search", *short, *("/usr" + each for each in short)], capture_output=True, text=True
     )
-    owners = {name for line in search.stdout.splitlines() for name in line.partition(": ")[0].split(", ")}
     records = root / "var/lib/dpkg/status.d"
     records.mkdir(parents=True)
-    for owner in sorted(owners):
+    for owner in sorted(owners(search.stdout)):
         name = owner.partition(":")[0]
         status = subprocess.run(["dpkg-query", "--status", owner], capture_output=True, text=True, check=True)
         (records / name).write_text(status.stdout)
         licence = below(root, Path("/usr/share/doc", name, "copyright"))
         licence.parent.mkdir(parents=True)
         shutil.copy2(Path("/usr/share/doc", name, "copyright"), licence)
+
+
+def owners(listing: str) -> set[str]:
+    """Return the packages in what ``dpkg-query --search`` printed."""
+    heads = [line.partition(": ")[0] for line in listing.splitlines()]
+    # Debian 13's libc6 has a diversion, which is told in lines of its own: "diversion by libc6 from: …".
+    return {name for head in heads for name in head.split(", ") if " " not in name}
 
 
 def make_places(root: Path) -> None:

@@ -1,9 +1,9 @@
 """``make dist-test``: the built wheels, in fresh environments without this checkout.
 
 Each distribution is built twice, and has to be the same to the byte; no file is in two of them. Each Python that is
-there gets environments with the wheels and what they need from the index: one with the broker, which is started by its
-command, and two with the client alone, with pyarrow and without. One program of a user runs in all three: it sends,
-consumes and cancels. In the first a month passes in a test, and the demo runs in its small form, too.
+on PATH or in pyenv gets environments with the wheels and what they need from the index: one with the broker, which is
+started by its command, and two with the client alone, with pyarrow and without. One program of a user runs in all
+three: it sends, consumes and cancels. In the first a month passes in a test, and the demo runs in its small form, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from tests.ports import free_port
+from tests.pythons import found
 from tests.sources import ROOT
 from tests.waiting import wait_until
 
@@ -56,31 +57,24 @@ def main(arguments: list[str] | None = None) -> int:
     """Build and try; 0: all was as expected."""
     parser = argparse.ArgumentParser(prog="python -m tests.wheels.run", description=__doc__)
     parser.add_argument(
-        "--python", action="append", help="repeatable; those of " + ", ".join(PYTHONS) + " that are there"
+        "--python", action="append", help="repeatable; those of " + ", ".join(PYTHONS) + " on PATH or in pyenv"
     )
     parser.add_argument("--no-demo", action="store_true", help="without the demo, which needs PySpark: 450 MB")
     given = parser.parse_args(arguments)
-    found = given.python or [path for name in PYTHONS if (path := _found(name)) is not None]
+    here = {name: found(name) for name in PYTHONS}
+    tried = given.python or [path for path in here.values() if path is not None]
     with tempfile.TemporaryDirectory() as directory:
         wheels = _built(Path(directory) / "first")
         differing = {name for name, digest in _built(Path(directory) / "second").items() if wheels[name] != digest}
         print(f"{len(wheels)} wheels, {len(differing)} of which are not the same when built again: {sorted(differing)}")
         twice = _in_two(Path(directory) / "first")
         print(f"{len(twice)} files are in two wheels: {sorted(twice)[:9]}")
-        failed = [python for python in found if not _tried(python, Path(directory), with_demo=not given.no_demo)]
-    print(f"tried with {', '.join(found)}; failed: {', '.join(failed) or 'none'}")
-    return 1 if failed or differing or twice or not found else 0
-
-
-def _found(python: str) -> str | None:
-    """Return a Python of this version: on the path, or of pyenv."""
-    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    every = [shutil.which(python), *map(str, sorted(versions.glob(f"*/bin/{python}")))]
-    return next((path for path in every if path is not None and _runs(path)), None)
-
-
-def _runs(python: str) -> bool:
-    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+        failed = [python for python in tried if not _tried(python, Path(directory), with_demo=not given.no_demo)]
+    absent = [] if given.python else [name for name, path in here.items() if path is None]
+    for name in absent:
+        print(f"{name}: skipped, as it is neither on PATH nor in pyenv; another place: ARGS='--python /path/to/{name}'")
+    print(f"tried with {', '.join(tried)}; failed: {', '.join(failed) or 'none'}")
+    return 1 if failed or differing or twice or not tried else 0
 
 
 def _built(where: Path) -> dict[str, str]:
