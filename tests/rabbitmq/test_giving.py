@@ -73,6 +73,9 @@ class Place:
         self.not_taken = ""
         """Why RabbitMQ takes nothing; "": it does."""
         self.confirmed = Confirmed(known_max=4, now=lambda: self.now_s)
+        self.flushes = asyncio.Event()
+        self.flushes.set()
+        """Whether a flush is answered at once."""
         self._turn = asyncio.Lock()
         settings = BridgeSettings(url="amqp://127.0.0.1/")
         me: Any = self
@@ -87,9 +90,11 @@ class Place:
             yield await self.deliveries.get()
 
     async def flush(self, timeout: float = 30.0) -> None:
-        if self.stream.settler.closed:
+        stream = self.stream
+        await self.flushes.wait()
+        if stream.settler.closed:
             raise UnavailableError("the connection was lost")
-        self.stream.settler.push()
+        stream.settler.push()
 
     def at_once(self, name: str) -> None:
         """Nothing may go at once."""
@@ -156,6 +161,23 @@ async def test_what_is_under_way_is_not_published_again() -> None:
         while not place.figures.known:
             await asyncio.sleep(0)
         assert place.published == [b"7"]
+
+
+async def test_what_is_confirmed_during_a_flush_that_fails_is_not_published_again() -> None:
+    """A flush that fails tells of all acknowledgements until its end, once: the next one has nothing to tell."""
+    async with giving() as place:
+        await place.give(seq=7, offset=70)
+        place.flushes.clear()
+        settling = asyncio.create_task(place.confirmed.settle(place))
+        await asyncio.sleep(0)  # the flush is under way
+        await place.give(seq=8, offset=80)
+        place.kill_broker()
+        place.flushes.set()
+        await settling
+        await place.confirmed.settle(place)
+        for seq, offset in ((7, 69), (8, 79)):
+            await place.give(seq, offset)
+        assert place.published == [b"7", b"8"]
 
 
 async def test_a_seq_that_is_given_anew_is_another_message() -> None:

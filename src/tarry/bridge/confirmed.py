@@ -82,6 +82,9 @@ class Confirmed:
         try:
             await consumer.flush(FLUSH_S)
         except (TarryError, asyncio.CancelledError) as error:
+            # A flush tells of all acknowledgements until its end, once: of those that came meanwhile, no other will.
+            self._doubtful.update(self._recent)
+            self._recent = {}
             self._doubtful_until_s = self._now() + DOUBT_S
             if isinstance(error, asyncio.CancelledError):
                 raise
