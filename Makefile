@@ -38,7 +38,7 @@ help:
 	@echo 'make simulate [ARGS=...] thousands of simulated crashes, of one broker and of takeovers: ARGS="--crashes 10000"; a seed that failed: ARGS="--of takeovers --seed N"; ARGS=--defects'
 	@echo 'make kills [ARGS=...]   brokers killed amid hand-outs: "done" is never said of what was handed out: ARGS="--open 200 --serve 50"'
 	@echo 'make workers [ARGS=...] workers that are stopped and killed under load: nothing lost or doubled: ARGS="--terms 200 --kills 50 --seed N"'
-	@echo 'make bridge [ARGS=...]  the bridge beside RabbitMQ; it, Tarry and RabbitMQ killed under load, nothing lost or doubled: ARGS="--kills 50 --per-second 2000 --seed N" (Debian: apt-get install rabbitmq-server)'
+	@echo 'make bridge [ARGS=...]  the bridge beside RabbitMQ; it, Tarry and RabbitMQ killed under load, nothing lost or doubled: ARGS="--kills 50 --per-second 2000 --seed N", or each kill by itself: "--per-second 500 --apart-s 21 --sync-s 0.3" (Debian: apt-get install rabbitmq-server)'
 	@echo 'make models [ARGS=...]  every state of the takeover models (docs/takeover-model.md; g++, a quarter of an hour, 4 GiB): ARGS="--only progress", ARGS=--traces'
 	@echo 'make object-stores      log engines on a real server of the S3 protocol, which it builds with Go (minutes, once)'
 	@echo 'make takeover [ARGS=...] brokers that take a log in an object store over from one another, killed, stopped, cut off, slow: every answer is checked: ARGS="--takeovers 200 --delay-ms 60", ARGS="--seed N"'

@@ -3,6 +3,10 @@
 ``python -m tests.rabbitmq.campaign --kills 50 --per-second 2000 --seed N`` (``make bridge``). A program publishes with
 confirms, each message under one id until it is confirmed; another takes from the target queue. What has come twice is
 judged by :mod:`tests.rabbitmq.doubles`, by what Tarry's intake says of it.
+
+Kills that follow closely are one outage, in which any kill explains a double. ``--apart-s 21`` keeps each to itself:
+then a double after a kill of Tarry alone is a fault. ``--sync-s 0.3`` makes Tarry's disk slow, so that a kill finds
+acknowledgements on their way. (``--kills 24 --per-second 500 --apart-s 21 --sync-s 0.3``: a quarter of an hour.)
 """
 
 from __future__ import annotations
@@ -53,11 +57,22 @@ class Found:
     faults: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Load:
+    """What is asked for; ``apart_s``: least time from a return to the next kill; ``sync_s``: of each sync of Tarry."""
+
+    kills: int
+    per_second: int
+    seed: int
+    apart_s: float = 0.0
+    sync_s: float = 0.0
+
+
 class Campaign:
-    def __init__(self, directory: Path, kills: int, per_second: int, seed: int) -> None:
-        self._directory, self._per_second, self._seed = directory, per_second, seed
-        self._random = random.Random(seed)
-        self._turns = [KINDS[turn % len(KINDS)] for turn in range(kills)]
+    def __init__(self, directory: Path, load: Load) -> None:
+        self._directory, self._load, self._per_second = directory, load, load.per_second
+        self._random = random.Random(load.seed)
+        self._turns = [KINDS[turn % len(KINDS)] for turn in range(load.kills)]
         self._random.shuffle(self._turns)
         self._killed: list[asyncio.Task[Kill]] = []
         self._seen = Seen()
@@ -66,21 +81,23 @@ class Campaign:
         rabbit = await asyncio.to_thread(RabbitServer, self._directory / "rabbit")
         try:
             # Its intake stays one file, which says at the end what was scheduled.
-            with bridged(self._directory, rabbit, settings=("segment_bytes_max=1GiB",)) as place:
-                published, per_second = await self._load(rabbit, place)
+            settings = ("segment_bytes_max=1GiB",)
+            with bridged(self._directory, rabbit, settings=settings, sync_s=self._load.sync_s) as place:
+                published, per_second = await self._run_load(rabbit, place)
             return self._look(published, per_second, await asyncio.gather(*self._killed))
         finally:
             rabbit.kill()
 
-    async def _load(self, rabbit: RabbitServer, place: Bridged) -> tuple[int, float]:
+    async def _run_load(self, rabbit: RabbitServer, place: Bridged) -> tuple[int, float]:
         taker = Taker(rabbit.url, self._seen)
-        producer = Producer(rabbit.url, self._seen, self._per_second, DELAY_MS_MAX, self._seed)
+        producer = Producer(rabbit.url, self._seen, self._per_second, DELAY_MS_MAX, self._load.seed)
         tasks = [asyncio.create_task(each.run()) for each in (taker, producer)]
         await self._until_taken(1)
         began = time.monotonic()
         for turn, kind in enumerate(self._turns):
             await self._until_taken(len(self._seen.came) + self._random.randrange(1, self._per_second))
             await asyncio.sleep(self._random.uniform(0, 0.5))
+            await self._until_apart()
             await self._kill(kind, rabbit, place)
             print(f"{turn + 1} of {len(self._turns)}: {kind}; {producer.published} published", flush=True)
         await self._until_taken(len(self._seen.came) + self._per_second)
@@ -91,6 +108,12 @@ class Campaign:
         taker.stopping.set()
         await tasks[0]
         return producer.published, per_second
+
+    async def _until_apart(self) -> None:
+        """Wait until the last kill's return is long enough ago."""
+        if self._killed and self._load.apart_s:
+            last = await self._killed[-1]
+            await asyncio.sleep(max(0.0, last.back + self._load.apart_s - time.time()))
 
     async def _kill(self, kind: str, rabbit: RabbitServer, place: Bridged) -> None:
         victims: dict[str, RabbitServer | Program]
@@ -156,15 +179,15 @@ def scheduled_of(data: Path) -> dict[int, list[float]]:
     return found
 
 
-def run(kills: int, per_second: int, seed: int, keep: Path | None = None) -> Found:
+def run(load: Load, keep: Path | None = None) -> Found:
     """Do all of it in a directory of its own, or in ``keep``, which has the logs afterwards."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if keep is not None:
             keep.mkdir(parents=True)
-            return runner.run(Campaign(keep, kills, per_second, seed).run())
+            return runner.run(Campaign(keep, load).run())
         memory = MEMORY if Path(MEMORY).is_dir() else None
         with tempfile.TemporaryDirectory(prefix="tarry-bridge-", dir=memory) as directory:
-            return runner.run(Campaign(Path(directory), kills, per_second, seed).run())
+            return runner.run(Campaign(Path(directory), load).run())
 
 
 def main() -> int:
@@ -172,12 +195,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50, help="of all three kinds together")
     parser.add_argument("--per-second", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
+    parser.add_argument("--apart-s", type=float, default=0.0, metavar="SECONDS", help="from a return to the next kill")
+    parser.add_argument("--sync-s", type=float, default=0.0, metavar="SECONDS", help="that each sync of Tarry takes")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new directory, which has the logs afterwards")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it has started ends with it
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # connections are lost all the time
     print(f"seed {given.seed}", flush=True)
-    found = run(given.kills, given.per_second, given.seed, given.keep)
+    found = run(Load(given.kills, given.per_second, given.seed, given.apart_s, given.sync_s), given.keep)
     print(
         f"{found.messages} messages, {found.per_second:.0f}/s over all of it; killed: {dict(found.kills)}\n"
         f"lost, early, or twice without such a kill: {len(found.faults)}\n"

@@ -17,14 +17,15 @@ from tests.waiting import wait_until
 class Program:
     """A command of Tarry's that runs; :meth:`kill` and :meth:`start` as often as one likes."""
 
-    def __init__(self, log: Path, *words: str) -> None:
-        self._log, self._words = log, words
+    def __init__(self, log: Path, *words: str, module: Sequence[str] = ("tarry",)) -> None:
+        """Start it; ``module``: what Python runs, with words before the command's."""
+        self._log, self._words = log, (*module, *words)
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "tarry", *self._words]
+            command = [sys.executable, "-m", *self._words]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self) -> None:
@@ -52,13 +53,24 @@ class Program:
 class Bridged:
     """All three; what is published to ``orders.delayed`` goes to ``orders``."""
 
-    def __init__(self, directory: Path, rabbit: RabbitServer, *more: str, settings: Sequence[str] = ()) -> None:
-        """Start a broker with more ``settings``, and a bridge with ``more`` options."""
+    def __init__(
+        self,
+        directory: Path,
+        rabbit: RabbitServer,
+        *more: str,
+        settings: Sequence[str] = (),
+        sync_s: float = 0.0,
+    ) -> None:
+        """Start a broker with more ``settings``, and a bridge with ``more`` options.
+
+        ``sync_s``: seconds that each sync of the broker takes besides.
+        """
         self.rabbit, self.endpoint = rabbit, f"127.0.0.1:{free_port()}"
         self.broker = Program(
             directory / "broker.log", "serve", "--data", str(directory / "data"), "--flight", self.endpoint,
             "--pipeline", "off",
             *chain.from_iterable(("--set", each) for each in ("push=off", "disk_free_bytes_min=0", *settings)),
+            module=("tests.rabbitmq.slow_disk", str(sync_s)) if sync_s else ("tarry",),
         )  # fmt: skip
         self.bridge = Program(
             directory / "bridge.log", "bridge", "rabbitmq", "--url", rabbit.url, "--endpoint", self.endpoint,
@@ -75,8 +87,10 @@ class Bridged:
 
 
 @contextmanager
-def bridged(directory: Path, rabbit: RabbitServer, *more: str, settings: Sequence[str] = ()) -> Iterator[Bridged]:
-    found = Bridged(directory, rabbit, *more, settings=settings)
+def bridged(
+    directory: Path, rabbit: RabbitServer, *more: str, settings: Sequence[str] = (), sync_s: float = 0.0
+) -> Iterator[Bridged]:
+    found = Bridged(directory, rabbit, *more, settings=settings, sync_s=sync_s)
     try:
         wait_until(lambda: "serving flight" in found.broker.said)
         yield found
