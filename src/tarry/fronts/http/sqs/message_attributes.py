@@ -78,7 +78,7 @@ def is_allowed(text: str) -> bool:
 
 
 def text_in(properties: Mapping[str, str], name: str) -> str | None:
-    """Return a property of the front's; None: it is not there, or somebody else has written what SQS does not allow."""
+    """Return a property of the front's; None: it is not there, or is no text that SQS allows."""
     text = properties.get(name)
     return text if text and is_allowed(text) else None
 
