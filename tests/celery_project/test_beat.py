@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,10 +11,16 @@ from celery import Celery
 from celery.beat import BeatLazyFunc, ScheduleEntry
 from celery.schedules import BaseSchedule, crontab, schedule
 
-from tarry.celery.beat import rule_of, topics_with
+from tarry.celery.beat import _first_of, rule_of, topics_with
 from tarry.repeat import Repeat
 
 APP = Celery("shop", set_as_current=False)
+
+
+def pending(due: datetime | None) -> Any:
+    """A client that finds one series, due at a time, or none."""
+    receipt = None if due is None else SimpleNamespace(due_ms=int(due.timestamp() * 1000))
+    return SimpleNamespace(find_key=lambda topic, key: receipt)
 
 
 def entry(when: Any, **more: Any) -> ScheduleEntry:
@@ -42,6 +49,23 @@ def test_rules(when: Any, rule: Repeat | None) -> None:
 def test_computed_arguments_stay_beats_own() -> None:
     when = schedule(timedelta(seconds=90), app=APP)
     assert rule_of(entry(when, args=(BeatLazyFunc(int),)), "UTC") is None
+
+
+@pytest.mark.parametrize("option", ["countdown", "eta"])
+def test_what_is_due_later_than_it_is_sent_stays_beats_own(option: str) -> None:
+    """As a series it came without the countdown, too early."""
+    when = schedule(timedelta(seconds=90), app=APP)
+    assert rule_of(entry(when, options={option: 10}), "UTC") is None
+
+
+def test_an_interval_ends_for_the_first_time_when_it_has_passed() -> None:
+    """It came at once, from each of two beats that were started together, and again at each change of the entry."""
+    rule, now = Repeat.every("1h"), datetime.now(UTC)
+    fresh = _first_of(pending(None), rule, "celery", "k")
+    assert fresh is not None and timedelta(0) <= fresh - now - timedelta(hours=1) < timedelta(minutes=1)
+    soon = now.replace(microsecond=0) + timedelta(minutes=5)
+    assert _first_of(pending(soon), rule, "celery", "k") == soon, "a change does not begin the interval anew"
+    assert _first_of(pending(soon), Repeat.cron("0 1 * * *", "UTC"), "celery", "k") is None
 
 
 def test_a_series_between_two_occurrences_is_found() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.celery.envelope import SERIES, decode, message_of, row_of
+from tarry.celery.envelope import LONG_AGO, SERIES, decode, message_of, row_of
 from tarry.celery.places import exchange_topic, places_of, priority_topic
 from tarry.repeat import Repeat
 from tests.celery_project.place import as_celery_sends
@@ -24,6 +24,20 @@ def test_a_task_with_an_eta_waits_under_its_id() -> None:
 
 def test_an_eta_without_a_zone_is_in_utc() -> None:
     assert row_of(as_celery_sends(eta="2027-01-01T00:00:00"))["due"] == datetime(2027, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("eta", [datetime.min, datetime(1969, 7, 20, tzinfo=UTC), datetime(1999, 12, 31, tzinfo=UTC)])
+def test_an_eta_of_long_ago_is_due(eta: datetime) -> None:
+    """The broker has no times before 1970; with Celery's other brokers such a task runs at once."""
+    assert row_of(as_celery_sends(eta=eta.isoformat()))["due"] == LONG_AGO
+
+
+def test_a_series_begins_when_it_is_told() -> None:
+    message = as_celery_sends(eta="2027-01-01T00:00:00")
+    message["properties"] |= {"tarry_repeat": Repeat.every("1s")}
+    assert "due" not in row_of(message), "an eta is of one occurrence"
+    message["properties"] |= {"tarry_due": datetime(2028, 1, 1, tzinfo=UTC)}
+    assert row_of(message)["due"] == datetime(2028, 1, 1, tzinfo=UTC)
 
 
 def test_options_are_tarrys_and_travel_no_further() -> None:

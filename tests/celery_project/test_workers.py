@@ -44,6 +44,12 @@ def test_a_revoke_is_definite_without_any_worker(shop: Shop) -> None:
         "print(tarry.celery.cancel(shop.app, 'none'))\n"
     )
     assert said.split() == ["done", "REVOKED", "REVOKED", "cancelled", "unknown"]
+    # An id that can be no key was an error of the whole command, and the others went on waiting.
+    said = shop.run(
+        "one = shop.note.apply_async(('a',), countdown=3600)\n"
+        "shop.app.control.revoke(['', one.id, 'x' * 300]); print(one.state)\n"
+    )
+    assert said.split() == ["REVOKED"]
     assert sum(each.pending for each in shop.served.broker.pending()) == 0
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,6 +17,7 @@ import pytest
 
 from tarry.base.clock import TestClock
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.http.sqs.settling import SqsSettling
 from tarry.testing import open_broker
 from tests.http.rest import Rest, serving
 from tests.http.scheduler_place import scheduler_at
@@ -305,6 +309,34 @@ class TestDeadLetters:
         assert back["MessageId"] != sent["MessageId"] and back["MessageAttributes"] == {"color": text}
         assert "DeadLetterQueueSourceArn" not in back["Attributes"]
 
+    def test_a_task_that_is_cancelled_leaves_each_message_in_one_queue(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The message that it was at was in both, and those that it had taken were out of reach for a minute."""
+        dead = make_queue(client, "dead")
+        arn = f"arn:aws:sqs:{REGION}:000000000000:dead"
+        url = make_queue(client, RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2}))
+        for number in range(5):
+            client.send_message(QueueUrl=dead, MessageBody=str(number))
+        copied, go_on, settle = threading.Event(), threading.Event(), SqsSettling.settle
+
+        async def later(self: SqsSettling, *given: Any) -> bool:
+            copied.set()
+            await asyncio.to_thread(go_on.wait, 60)
+            return await settle(self, *given)
+
+        monkeypatch.setattr(SqsSettling, "settle", later)
+        task = client.start_message_move_task(SourceArn=arn, DestinationArn=arn.replace("dead", "orders"))
+        assert copied.wait(60)
+        client.cancel_message_move_task(TaskHandle=task["TaskHandle"])
+        go_on.set()
+
+        def counts(queue: str) -> list[int]:
+            found = client.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
+            return [int(found[f"ApproximateNumberOfMessages{kind}"]) for kind in ("", "NotVisible")]
+
+        wait_until(lambda: (counts(url), counts(dead)) == ([1, 0], [4, 0]), what=lambda: (counts(url), counts(dead)))
+
     def test_a_policy_names_a_queue_of_its_kind(self, client: Client) -> None:
         make_queue(client, "dead.fifo")
         for target in ("none", "dead.fifo"):
@@ -351,6 +383,50 @@ def test_identities_sign_and_have_rights(tmp_path: Path) -> None:
             assert error_of(scheduler, scheduler.list_schedules) == (code, 403)
         unsigned = place.post("/", {}, headers={"x-amz-target": "AmazonSQS.ListQueues"})
         assert unsigned.status_code == 403 and unsigned.headers["x-amzn-query-error"].startswith("MissingAuth")
+
+
+@pytest.mark.rest
+def test_whether_a_queue_of_others_is_there_is_not_told(tmp_path: Path) -> None:
+    """Nor whether a parameter is missing; and a redrive policy puts no messages into it."""
+    with serving(tmp_path) as place:
+        grants = {"shop": ["produce shop*", "consume shop*", "manage shop*"]}
+        add_access_keys(place.broker, grants, {"root": "root-secret", "shop": "shop-secret"})
+        root, shop = client_of(place, "root", "root-secret"), client_of(place, "shop", "shop-secret")
+        url, _ = make_queue(shop, "shop"), make_queue(root, "other")
+        for name in ("other", "none"):
+            theirs, arn = url.replace("/shop", f"/{name}"), f"arn:aws:sqs:{REGION}:000000000000:{name}"
+            policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+            for call, arguments in (
+                (shop.get_queue_url, {"QueueName": name}),
+                (shop.send_message, {"QueueUrl": theirs, "MessageBody": ""}),
+                (shop.receive_message, {"QueueUrl": theirs, "MaxNumberOfMessages": 11}),
+                (shop.delete_message, {"QueueUrl": theirs, "ReceiptHandle": "x"}),
+                (shop.delete_queue, {"QueueUrl": theirs}),
+                (shop.list_message_move_tasks, {"SourceArn": arn}),
+                (shop.set_queue_attributes, {"QueueUrl": url, "Attributes": {"RedrivePolicy": policy}}),
+                (shop.create_queue, {"QueueName": "shop2", "Attributes": {"RedrivePolicy": policy}}),
+            ):
+                assert error_of(shop, call, **arguments) == ("AccessDeniedException", 403), (call, arguments)
+        assert error_of(shop, shop.get_queue_url, QueueName="shop9") == ("AWS.SimpleQueueService.NonExistentQueue", 400)
+        make_queue(shop, "shop-dead")
+        policy = json.dumps({"deadLetterTargetArn": arn.replace("none", "shop-dead"), "maxReceiveCount": 1})
+        shop.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy})
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    "head", ["POST / HTTP/1.1\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n", "POST /schedules/a HTTP/1.1\r\n"]
+)
+def test_who_leaves_in_the_middle_of_a_request_is_no_error(
+    place: Rest, caplog: pytest.LogCaptureFixture, head: str
+) -> None:
+    """Each one was a traceback in the log."""
+    with socket.create_connection(("127.0.0.1", place.front.port), timeout=60) as connection:
+        connection.sendall(f"{head}Host: localhost\r\nContent-Length: 90000\r\n\r\n{{".encode())
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1000) == b""
+    assert place.get("/v1/ping").status_code == 200  # so the loop has gone on with the other one
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
 @pytest.mark.rest

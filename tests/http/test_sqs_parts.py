@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from tarry.fronts.http.sqs import message_attributes as kept
 from tarry.fronts.http.sqs import signature
 from tarry.fronts.http.sqs.errors import SqsError
 from tarry.fronts.http.sqs.handles import SqsHeld, handle_of, held_by
@@ -22,8 +24,10 @@ from tarry.fronts.http.sqs.message_attributes import (
 )
 from tarry.fronts.http.sqs.names import check_name, message_id, name_in, name_of_arn
 from tarry.fronts.http.sqs.query_protocol import QueryProtocol
-from tarry.fronts.http.sqs.queue_attributes import checked
+from tarry.fronts.http.sqs.queue_attributes import Queue, checked
+from tarry.fronts.http.sqs.received import SqsDelivery, id_of, message_of
 from tarry.fronts.http.sqs.request import whole_of
+from tarry.message.options import ORDER_KEY
 
 BODY = b'{"QueueName":"orders"}'
 
@@ -114,6 +118,29 @@ def test_attributes_come_back_from_properties() -> None:
 
 
 @pytest.mark.parametrize(
+    "odd",
+    [
+        {kept.TYPES: "[" * 60_000},
+        {kept.TYPES: '{"x": "String.\uffff"}'},
+        {kept.SENT: "9" * 5000},
+        {kept.SENT: "\u0663"},
+        *({name: "\x01"} for name in (kept.ID, kept.GROUP_ID, kept.DEDUPLICATION, kept.SENDER, kept.TRACE)),
+        {ORDER_KEY: "\x01"},
+    ],
+    ids=lambda odd: next(iter(odd)),
+)
+def test_what_others_write_in_the_fronts_properties_spoils_no_receive(odd: dict[str, str]) -> None:
+    """One such message was an internal error of each receive that had it, and held back the others of its batch."""
+    queue = Queue("orders", {}, {}, 1, 1)
+    delivery = SqsDelivery(SqsHeld(1, 0, 1, 1), b"x", {"x": "v", **odd}, 5, 1, id_of(queue, odd, 1))
+    message = message_of(queue, delivery, "x", 5, {"All"}, ["All"])
+    assert message["Attributes"]["SentTimestamp"] == "5"
+    assert message["MessageAttributes"]["x"] == {"DataType": "String", "StringValue": "v"}
+    text = QueryProtocol().answer("ReceiveMessage", {"Messages": [message]}, "r").body
+    assert ElementTree.fromstring(text).findtext(".//{*}Body") == "x"
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("AWS.x", {"DataType": "String", "StringValue": "v"}),
@@ -121,6 +148,8 @@ def test_attributes_come_back_from_properties() -> None:
         ("x..y", {"DataType": "String", "StringValue": "v"}),
         ("tarry.x", {"DataType": "String", "StringValue": "v"}),
         ("x", {"DataType": "Text", "StringValue": "v"}),
+        ("x", {"DataType": "String.\ud800", "StringValue": "v"}),
+        ("x", {"DataType": "String.\uffff", "StringValue": "v"}),
         ("x", {"DataType": "String", "StringValue": ""}),
         ("x", {"DataType": "Number", "StringValue": "one"}),
         ("x", {"DataType": "Binary", "BinaryValue": "%"}),
@@ -210,7 +239,10 @@ def test_forms_become_parameters() -> None:
     }
     _, at_its_url = QueryProtocol().read([], "/000000000000/q", b"Action=SendMessage&MessageBody=x", b"")
     assert at_its_url == {"MessageBody": "x", "QueueUrl": "/000000000000/q"}
-    for bad in (b"Action=a&Tag.x.Key=1", b"Action=a&Tag.1.Value=1", b"Action=a&A=1&A.1=2", b"\xff"):
+    # One name without a number, as in AWS's own examples.
+    assert QueryProtocol().read([], "/", b"Action=a&AttributeName=All", b"")[1] == {"AttributeNames": ["All"]}
+    deep = b".".join([b"SendMessageBatchRequestEntry.1"] * 5000)
+    for bad in (b"Action=a&Tag.x.Key=1", b"Action=a&Tag.1.Value=1", b"Action=a&A=1&A.1=2", b"\xff", deep + b".Id=a"):
         with pytest.raises(SqsError):
             QueryProtocol().read([], "/", b"", bad)
 

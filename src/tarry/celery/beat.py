@@ -1,7 +1,8 @@
 """Beat's entries as series of the broker: ``celery -A shop beat -S tarry.celery.beat:Scheduler``.
 
 Each entry is scheduled once, with a rule by which it comes again. So a beat that is down misses nothing, and two of
-them double nothing. Entries that the broker has no rule for, as those by the sun, are beat's own as before.
+them double nothing. An interval's task comes for the first time when the interval has passed. Entries that the broker
+has no rule for, as those by the sun, are beat's own as before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from celery import beat
@@ -63,7 +65,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             place = known.get(name, {})
             if place.get("digest") != digest or not topics_with(client, [place["topic"]], key):
                 try:
-                    self._publish(entry, rule, key)
+                    self._publish(entry, rule, key, _first_of(client, rule, place.get("topic"), key))
                 except InvalidArgumentError as error:
                     log.warning("beat: %s is repeated by beat itself: %s", name, error)
                     refused.append(name)
@@ -78,8 +80,10 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         client.schedule(RECORDS, json.dumps(kept), delay=FAR, key=_record_key(self.app.main))
         return refused
 
-    def _publish(self, entry: Any, rule: Repeat, key: str) -> None:
-        options = {name: value for name, value in entry.options.items() if name not in ("eta", "countdown")}
+    def _publish(self, entry: Any, rule: Repeat, key: str, first: datetime | None) -> None:
+        options = dict(entry.options)
+        if first is not None:
+            options.setdefault("tarry_due", first)
         options["headers"] = {**options.get("headers", {}), "celery_beat_task": True}
         self.app.send_task(
             entry.task, entry.args or (), entry.kwargs or {}, tarry_repeat=rule, tarry_key=key, **options
@@ -90,6 +94,8 @@ def rule_of(entry: Any, zone: str) -> Repeat | None:
     """Return the rule of an entry; None: the broker cannot repeat it."""
     if any(isinstance(each, beat.BeatLazyFunc) for each in (*_values(entry.args), *_values(entry.kwargs))):
         return None  # its arguments are computed each time
+    if any(entry.options.get(name) is not None for name in ("eta", "countdown")):
+        return None  # each occurrence is sent at one time and due at another
     try:
         if type(entry.schedule) is crontab:
             return Repeat.cron(*_cron_of(entry.schedule, zone), missed="last")
@@ -129,6 +135,19 @@ def _field(given: Any) -> str:
 def _digest_of(entry: Any, rule: Repeat) -> str:
     said = [entry.task, entry.args, entry.kwargs, entry.options, str(rule)]
     return hashlib.sha256(json.dumps(said, default=repr, sort_keys=True).encode()).hexdigest()
+
+
+def _first_of(client: Client, rule: Repeat, topic: str | None, key: str) -> datetime | None:
+    """Return when the task of an interval comes first; None: the rule says it.
+
+    As with beat: when the interval has passed, or when it would have come without the change. So nothing comes because
+    a beat was started, and two that start at once double nothing.
+    """
+    if rule.every_ms is None:
+        return None
+    first = datetime.now(UTC) + timedelta(milliseconds=rule.every_ms)
+    pending = None if topic is None else client.find_key(topic, key)
+    return first if pending is None else min(first, datetime.fromtimestamp(pending.due_ms / 1000, UTC))
 
 
 def _topic_with(client: Client, group: str, key: str, before: str | None) -> str:

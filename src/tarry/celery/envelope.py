@@ -26,6 +26,11 @@ SERIES = "celery.series"
 BASE64 = "base64"
 """The only encoding of bodies but none, of bytes that are no text."""
 CONTENT = ("content-type", "content-encoding")
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+"""Stands for each ``eta`` before it, such as ``datetime.min``: the task is due.
+
+The broker has no times before 1970.
+"""
 EXPIRES_S = "tarry_expires_s"
 """The header of a message that comes again: seconds from each due time to its expiry."""
 
@@ -91,7 +96,7 @@ def due_of(message: dict[str, Any]) -> datetime | None:
         InvalidArgumentError: it is no time.
     """
     eta = (message.get("headers") or {}).get("eta") if task_id_of(message) is not None else None
-    return None if eta is None else _time("eta", eta)
+    return None if eta is None else max(_time("eta", eta), LONG_AGO)
 
 
 def _time(name: str, given: Any) -> datetime:
@@ -123,7 +128,8 @@ def row_of(message: dict[str, Any]) -> dict[str, Any]:
         row.setdefault("key", task_id)
     if row.get("repeat") is not None:
         row["properties"] = {**(row.get("properties") or {}), SERIES: "1"}
-        row.pop("due", None)
+        if f"{OPTION}due" not in given:
+            row.pop("due", None)
         content["headers"] = _relative(message["headers"])
     row["body"] = dumps(content)
     return row

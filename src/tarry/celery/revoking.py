@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from tarry.api.bounds import KEY
 from tarry.api.outcome import Outcome
 from tarry.celery.places import EXCHANGES
 from tarry.client.sync import Client
@@ -36,10 +37,14 @@ def cancel(app: Any, task_id: str) -> Outcome:
 
 
 def cancel_tasks(client: Client, group: str, task_ids: Sequence[str]) -> list[Outcome]:
-    """Cancel tasks by their ids in all queues of ``group``; return an outcome for each, in order."""
+    """Cancel tasks by their ids in all queues of ``group``; return an outcome for each, in order.
+
+    An id that no key can be is of no task that waits; it keeps no other one from being cancelled.
+    """
     best = [Outcome.UNKNOWN] * len(task_ids)
-    for topic in task_topics(client, group):
-        for at, outcome in enumerate(client.cancel_keys(topic, task_ids)):
+    keys = {at: task_id for at, task_id in enumerate(task_ids) if KEY.fits(task_id)}
+    for topic in task_topics(client, group) if keys else ():
+        for at, outcome in zip(keys, client.cancel_keys(topic, list(keys.values())), strict=True):
             if outcome is not Outcome.UNKNOWN and best[at] is not Outcome.DONE:
                 best[at] = outcome
     return best

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from tarry.api.local import LocalBroker
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import BodyTooLargeError, Handler, HttpRequest, HttpResponse, Work
+from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Handler, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.scheduler.errors import SchedulerError, error_of, invalid
 from tarry.fronts.http.scheduler.group_table import ScheduleGroupTable
 from tarry.fronts.http.scheduler.groups import Groups
@@ -82,6 +82,8 @@ class SchedulerApp:
             if refused.status == 500:
                 log.error("%s: %s", http.path, error)
             response = _refusal(refused)
+        except DisconnectedError:
+            raise  # nobody waits for an answer; no fault of ours
         except Exception as error:
             log.exception("a request of EventBridge Scheduler's API failed")
             response = _refusal(error_of(error))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tarry.base.addresses import Network
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import BodyTooLargeError, Handler, HttpRequest, HttpResponse, Work
+from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Handler, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.settings import HttpSettings
@@ -102,6 +102,8 @@ class Sqs:
             if not isinstance(error, SqsError) and error_of(error).status == 500:
                 log.error("%s: %s", http.path, error)
             response = protocol.refusal(error_of(error), request_id)
+        except DisconnectedError:
+            raise  # nobody waits for an answer; no fault of ours
         except Exception as error:
             log.exception("a request of SQS's API failed")
             response = protocol.refusal(error_of(error), request_id)

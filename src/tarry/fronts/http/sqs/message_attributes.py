@@ -29,7 +29,7 @@ LISTS = ("StringListValues", "BinaryListValues", "StringListValue", "BinaryListV
 """Fields of an attribute that AWS's model has, and that it takes nowhere; forms name the latter two."""
 
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)(?!\.)[-_A-Za-z0-9]+(\.[-_A-Za-z0-9]+)*")
-_TYPE = re.compile(r"(String|Number|Binary)(\.[^\x00-\x1f]{1,250})?")
+_TYPE = re.compile(r"(String|Number|Binary)(\.[^\x00-\x1f\ud800-\udfff\ufffe\uffff]{1,250})?")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -75,6 +75,12 @@ def check_text(text: str) -> None:
 def is_allowed(text: str) -> bool:
     """Return whether all characters of a text are those that SQS allows."""
     return not _FORBIDDEN.search(text)
+
+
+def text_in(properties: Mapping[str, str], name: str) -> str | None:
+    """Return a property of the front's; None: it is not there, or is no text that SQS allows."""
+    text = properties.get(name)
+    return text if text and is_allowed(text) else None
 
 
 def attributes_of(given: Any, *, system: bool = False) -> list[Attribute]:
@@ -189,7 +195,7 @@ def _types_of(text: str | None) -> dict[str, str]:
     """Return data types by attribute; none where somebody else has written something else there."""
     try:
         types = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     is_one = isinstance(types, dict) and all(isinstance(kind, str) and _TYPE.fullmatch(kind) for kind in types.values())
     return types if is_one else {}

@@ -25,7 +25,7 @@ from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.http.sqs.received import SqsDelivery, deliveries_of
 from tarry.fronts.http.sqs.redriving import Redriving
 from tarry.fronts.http.sqs.request import SqsRequest
-from tarry.fronts.kit.receiving import FILTERING_S, poll_now
+from tarry.fronts.kit.receiving import FILTERING_S, give_back, poll_now
 
 log = logging.getLogger(__name__)
 
@@ -135,10 +135,11 @@ class MoveTasks:
         if not arn:
             raise missing(parameter)
         name = name_of_arn(arn)
+        if name is not None:
+            request.desk.principal.check(Right.MANAGE, name, GROUP, peer=request.http.host)
         queue = None if name is None else self._table.get(name)
         if queue is None:
-            raise _unknown("The resource that you specified for the SourceArn parameter doesn't exist.")
-        request.desk.principal.check(Right.MANAGE, queue.name, GROUP, peer=request.http.host)
+            raise _unknown(f"The resource that you specified for the {parameter} parameter doesn't exist.")
         return queue
 
     async def _carry_out(self, task: MoveTask, source: Queue, destination: Queue | None) -> None:
@@ -163,9 +164,16 @@ class MoveTasks:
             batch = await poll_now(loop, group.subscribe(prefetch=rows, lease_ms=LEASE_MS), rows, FILTERING_S)
             if batch is None:
                 return
-            for delivery in deliveries_of(source, batch):
-                await self._redriving.move(delivery, source, group, self._target(delivery, destination), back=True)
-                task.moved += 1
+            done = 0
+            try:
+                for delivery in deliveries_of(source, batch):
+                    move = self._redriving.move(delivery, source, group, self._target(delivery, destination), back=True)
+                    done += 1
+                    # Whoever cancels the task does not stop between the copy and the end of the original.
+                    await asyncio.shield(move)
+                    task.moved += 1
+            finally:
+                give_back(group, batch.slice(done))
             if task.per_second is not None:
                 await asyncio.sleep(max(0.0, begun_s + batch.num_rows / task.per_second - loop.time()))
 

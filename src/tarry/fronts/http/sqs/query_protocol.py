@@ -19,6 +19,8 @@ FORM = b"application/x-www-form-urlencoded"
 TYPE = b"content-type: text/xml\r\n"
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 FIELDS_MAX = 2000
+PARTS_MAX = 12
+"""Parts of a parameter's name; no operation has more than seven."""
 
 _LISTS: Mapping[str, str] = {
     "AttributeName": "AttributeNames",
@@ -88,6 +90,8 @@ class QueryProtocol:
 
 
 def _put(tree: _Tree, path: list[str], value: str) -> None:
+    if len(path) > PARTS_MAX:
+        raise invalid(f"The parameter {'.'.join(path)!r:.60} has more than {PARTS_MAX} parts.")
     for part in path[:-1]:
         below = tree.setdefault(part, {})
         if not isinstance(below, dict):
@@ -100,7 +104,8 @@ def _parameters(tree: _Tree) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in tree.items():
         if name in _LISTS:
-            found[_LISTS[name]] = _numbered(name, value)
+            # AWS takes the only element of a list without its number, too.
+            found[_LISTS[name]] = [value] if isinstance(value, str) else _numbered(name, value)
         elif name in _MAPS:
             plural, key, content = _MAPS[name]
             found[plural] = {str(_field(each, key)): _field(each, content) for each in _numbered(name, value)}

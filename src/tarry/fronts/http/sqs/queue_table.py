@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from tarry.api.local import LocalBroker
+from tarry.api.needs import Right
 from tarry.base.errors import CorruptError
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.errors import no_queue
+from tarry.fronts.http.sqs.names import GROUP, name_in
 from tarry.fronts.http.sqs.queue_attributes import Queue
+from tarry.fronts.http.sqs.request import SqsRequest
 
 STATE = "sqs-queues"
 """Name of the file; see ``docs/formats.md``."""
@@ -42,6 +45,23 @@ class QueueTable:
         if queue is None:
             raise no_queue()
         return queue
+
+    def asked(self, request: SqsRequest) -> Queue:
+        """Return the queue whose URL is in a request.
+
+        Raises:
+            SqsError: there is none of that name. ForbiddenError: the caller may not know whether there is.
+        """
+        return self.seen(request, name_in(request.parameters.get("QueueUrl")))
+
+    def seen(self, request: SqsRequest, name: str) -> Queue:
+        """Return the queue of a name that a request has.
+
+        Raises:
+            SqsError: there is none. ForbiddenError: the caller may not know whether there is.
+        """
+        request.desk.principal.check(Right.LOOK, name, GROUP, peer=request.http.host)
+        return self.find(name)
 
     def get(self, name: str) -> Queue | None:
         """Return a queue; None: there is none of that name."""

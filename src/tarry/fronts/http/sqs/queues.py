@@ -15,7 +15,7 @@ from tarry.api.settings import LATEST
 from tarry.base.errors import NotFoundError
 from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
-from tarry.fronts.http.sqs.errors import SqsError, invalid, missing
+from tarry.fronts.http.sqs.errors import SqsError, invalid, missing, no_queue
 from tarry.fronts.http.sqs.message_attributes import is_allowed
 from tarry.fronts.http.sqs.names import ACCOUNT, GROUP, arn_of, check_name, is_fifo, name_in, name_of_arn
 from tarry.fronts.http.sqs.queue_attributes import KNOWN, Queue, checked
@@ -89,8 +89,9 @@ class SqsQueues:
         name = request.parameters.get("QueueName")
         if not isinstance(name, str) or not name:
             raise missing("QueueName")
-        self._table.find(name)
-        request.desk.principal.check(Right.LOOK, name, peer=request.http.host)
+        if name_in(name) != name:
+            raise no_queue()
+        self._table.seen(request, name)
         return {"QueueUrl": url_of(request, name)}
 
     async def list(self, request: SqsRequest) -> dict[str, Any]:
@@ -205,12 +206,10 @@ class SqsQueues:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _seen(self, request: SqsRequest) -> Queue:
-        queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
-        request.desk.principal.check(Right.LOOK, queue.name, GROUP, peer=request.http.host)
-        return queue
+        return self._table.asked(request)
 
     def _managed(self, request: SqsRequest) -> Queue:
-        queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
+        queue = self._table.asked(request)
         request.desk.principal.check(Right.MANAGE, queue.name, GROUP, peer=request.http.host)
         return queue
 
@@ -218,6 +217,8 @@ class SqsQueues:
         if not given.get("RedrivePolicy"):
             return
         target = name_of_arn(json.loads(given["RedrivePolicy"])["deadLetterTargetArn"])
+        if target is not None:  # or who has no right on it would put messages there
+            request.desk.principal.check(Right.MANAGE, target, GROUP, peer=request.http.host)
         queue = None if target is None else self._table.get(target)
         if queue is None:
             raise invalid(f"Value {given['RedrivePolicy']} for parameter RedrivePolicy is invalid. "

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tarry.fronts.http.sqs import message_attributes as kept
 from tarry.fronts.http.sqs.handles import SqsHeld, handle_of
-from tarry.fronts.http.sqs.message_attributes import Attribute, digest_of, from_properties, is_allowed, wanted
+from tarry.fronts.http.sqs.message_attributes import Attribute, digest_of, from_properties, is_allowed, text_in, wanted
 from tarry.fronts.http.sqs.names import ACCOUNT, arn_of, message_id
 from tarry.fronts.http.sqs.queue_attributes import Queue
 from tarry.fronts.http.sqs.scheduled import TEMPLATE, filled
@@ -24,6 +24,8 @@ SYSTEM = (
     *("MessageDeduplicationId", "MessageGroupId", "AWSTraceHeader", "DeadLetterQueueSourceArn"),
 )
 """System attributes that a receive may ask for."""
+MS_DIGITS = 15
+"""More digits than those of any time in milliseconds."""
 ENCODING = "tarry-encoding"
 """Message attribute of a body that is no text that SQS could have, and is given as base64."""
 
@@ -44,12 +46,17 @@ class SqsDelivery:
     def sent_ms(self) -> int:
         """The moment when it was sent first: a message that is moved between queues keeps it."""
         text = self.properties.get(kept.SENT, "")
-        return int(text) if text.isdecimal() else self.born_ms
+        return int(text) if text.isdecimal() and text.isascii() and len(text) < MS_DIGITS else self.born_ms
 
     @property
     def group_id(self) -> str | None:
         """The message group; of a message that came by another protocol, its order key."""
-        return self.properties.get(kept.GROUP_ID) or self.properties.get(ORDER_KEY)
+        return text_in(self.properties, kept.GROUP_ID) or text_in(self.properties, ORDER_KEY)
+
+
+def id_of(queue: Queue, properties: Mapping[str, str], seq: int) -> str:
+    """Return the message id of a message: one that it brings from another queue, or one of its own."""
+    return text_in(properties, kept.ID) or message_id(queue.name, queue.created_ms, seq)
 
 
 def deliveries_of(queue: Queue, batch: pa.RecordBatch) -> list[SqsDelivery]:
@@ -57,7 +64,7 @@ def deliveries_of(queue: Queue, batch: pa.RecordBatch) -> list[SqsDelivery]:
 
     def delivery(held: SqsHeld, body: bytes, pairs: Any, born_ms: int, attempt: int, repeat: str | None) -> SqsDelivery:
         properties = dict(pairs or ())
-        id_ = properties.get(kept.ID) or message_id(queue.name, queue.created_ms, held.seq)
+        id_ = id_of(queue, properties, held.seq)
         if TEMPLATE in properties:
             body = filled(body, properties, repeat, held.due_ms, id_)
         return SqsDelivery(held, body, properties, born_ms, attempt, id_)
@@ -102,16 +109,16 @@ def message_of(
 
 def _system(queue: Queue, delivery: SqsDelivery, region: str, first_ms: int) -> dict[str, str]:
     properties = delivery.properties
-    source = properties.get(kept.SOURCE)
+    source = text_in(properties, kept.SOURCE)
     given = {
-        "SenderId": properties.get(kept.SENDER) or ACCOUNT,
+        "SenderId": text_in(properties, kept.SENDER) or ACCOUNT,
         "SentTimestamp": str(delivery.sent_ms),
         "ApproximateReceiveCount": str(delivery.attempt),
         "ApproximateFirstReceiveTimestamp": str(first_ms),
         "SequenceNumber": sequence_number(delivery.held.seq) if queue.is_fifo else None,
-        "MessageDeduplicationId": properties.get(kept.DEDUPLICATION),
+        "MessageDeduplicationId": text_in(properties, kept.DEDUPLICATION),
         "MessageGroupId": delivery.group_id,
-        "AWSTraceHeader": properties.get(kept.TRACE),
+        "AWSTraceHeader": text_in(properties, kept.TRACE),
         "DeadLetterQueueSourceArn": None if source is None else arn_of(source, region),
     }
     return {name: value for name, value in given.items() if value is not None}

@@ -12,7 +12,7 @@ from tarry.base.event_loop import settle_future
 from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.errors import SqsError
-from tarry.fronts.http.sqs.names import GROUP, name_in
+from tarry.fronts.http.sqs.names import GROUP
 from tarry.fronts.http.sqs.queue_attributes import VISIBILITY_S_MAX, WAIT_S_MAX, Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.http.sqs.received import SYSTEM, SqsDelivery, deliveries_of, message_of
@@ -39,7 +39,7 @@ class Receiving:
 
     async def receive(self, request: SqsRequest) -> dict[str, Any]:
         """Hand messages out, for the visibility time-out."""
-        queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
+        queue = self._table.asked(request)
         count = request.whole("MaxNumberOfMessages", 1, 1, COUNT_MAX)
         visibility_s = request.whole("VisibilityTimeout", queue.visibility_s, 0, VISIBILITY_S_MAX)
         wait_s = request.whole("WaitTimeSeconds", queue.wait_s, 0, WAIT_S_MAX)

@@ -21,7 +21,7 @@ from tarry.fronts.http.sqs.message_attributes import (
     digest_of,
     is_allowed,
 )
-from tarry.fronts.http.sqs.names import message_id, name_in
+from tarry.fronts.http.sqs.names import message_id
 from tarry.fronts.http.sqs.queue_attributes import MESSAGE_BYTES_MAX, Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.http.sqs.request import Parameters, SqsRequest, text_of, whole_of
@@ -67,13 +67,13 @@ class Sending:
 
     async def send(self, request: SqsRequest) -> dict[str, Any]:
         """Send a message; when this answers, it is durable."""
-        queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
+        queue = self._table.asked(request)
         draft = self._draft(request, queue, request.parameters)
         return self._answer(queue, draft, await request.desk.schedule_row(draft.row))
 
     async def send_batch(self, request: SqsRequest) -> dict[str, Any]:
         """Send up to ten messages, each of which is accepted or refused for itself."""
-        queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
+        queue = self._table.asked(request)
         entries = check_entries(request.entries(), "SendMessageBatchRequestEntry")
         done: list[tuple[Parameters, SqsDraft]] = []
         failed: list[dict[str, Any]] = []

@@ -22,7 +22,7 @@ from tarry.batching.coalescing import copy_of
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.errors import SqsError, missing
 from tarry.fronts.http.sqs.handles import SqsHeld, held_by
-from tarry.fronts.http.sqs.names import GROUP, name_in
+from tarry.fronts.http.sqs.names import GROUP
 from tarry.fronts.http.sqs.queue_attributes import VISIBILITY_S_MAX, Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.http.sqs.request import Parameters, SqsRequest, whole_of
@@ -45,7 +45,7 @@ class SqsSettling:
 
     async def delete(self, request: SqsRequest) -> None:
         """Delete a message; as if it had been there, if it is not."""
-        queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
+        queue = self._table.asked(request)
         await self._delete(request, queue, request.parameters)
 
     async def delete_batch(self, request: SqsRequest) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class SqsSettling:
 
     async def change(self, request: SqsRequest) -> None:
         """Hold a message for another time from now; 0: give it back."""
-        queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
+        queue = self._table.asked(request)
         await self._change(request, queue, request.parameters)
 
     async def change_batch(self, request: SqsRequest) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class SqsSettling:
     async def _each(
         self, request: SqsRequest, element: str, carry: Callable[[SqsRequest, Queue, Parameters], Awaitable[None]]
     ) -> dict[str, Any]:
-        queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
+        queue = self._table.asked(request)
         entries = check_entries(request.entries(), element)
         results = await results_of([carry(request, queue, entry) for entry in entries])
         done, failed = [], []
