@@ -19,7 +19,7 @@ LOCKS = ROOT / "requirements"
 PLACES = [ROOT, *sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))]
 DECLARED = {place.name: tomllib.loads((place / "pyproject.toml").read_text()) for place in PLACES}
 OURS = {each["project"]["name"] for each in DECLARED.values()}
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 APART = {"spark43"}
 """Extras that stand in the place of another, and are not in the lock beside it."""
 PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^ ;]+)(?: ; (?P<marker>.+?))? \\")
