@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import ssl
 from collections.abc import Iterator
 from functools import cache
@@ -58,6 +59,10 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 # Spark in tests runs for seconds: the second compiler of a JVM would take more time than its code saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# A shell starts what it runs in its background with SIGINT ignored, and the programs that tests stop by it would inherit
+# that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A client of httpx, and httpx.get() makes one, reads all authorities that it trusts: 20 ms, longer than most requests.
 _public_authorities = cache(httpx.create_ssl_context)
