@@ -59,8 +59,7 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 # Spark in tests runs for seconds: the second compiler of a JVM would take more time than its code saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-# A shell starts what it runs in its background with SIGINT ignored, and the programs that tests stop by it would inherit
-# that.
+# A shell starts what it runs in its background with SIGINT ignored. Programs that tests stop by it would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
