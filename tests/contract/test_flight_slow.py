@@ -155,6 +155,22 @@ def test_threads_share_what_one_consumer_gets(client: Client) -> None:
     assert fate(client) == (0, 0)
 
 
+def test_a_thread_that_comes_later_shares_what_another_is_at(client: Client) -> None:
+    """The rest of a batch waited behind the message that the first thread was at, for as long as that took."""
+    schedule(client, START_ROWS)
+    with client.consume("t", group="g", timeout=10) as consumer:
+        first = iter(consumer)
+        got = [next(first)]  # all that has come is in its hand
+        wait_until(lambda: client.group_info("t", "g").leased == START_ROWS)
+        others = [iter(consumer) for _ in range(START_ROWS - 1)]
+        got += [next(other) for other in others]
+        assert len({message.id for message in got}) == START_ROWS
+        for message in got:
+            message.ack()
+        consumer.flush()
+    assert fate(client) == (0, 0)
+
+
 def test_work_that_begins_when_the_consumer_has_ended_is_refused(client: Client) -> None:
     """A pool may come to a message when the loop that gave it has ended, and others have it by then."""
     schedule(client, 2)

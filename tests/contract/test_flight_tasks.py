@@ -66,3 +66,25 @@ def test_a_task_that_waits_gets_what_another_leaves(served: Served, client: Clie
 
     asyncio.run(main())
     assert client.group_info("t", "g").lag == 0
+
+
+def test_a_task_that_comes_later_shares_what_another_is_at(served: Served, client: Client) -> None:
+    """The rest of a batch waited behind the message that the first task was at, for as long as that took."""
+
+    async def main() -> None:
+        async with AsyncClient(served.address) as c:
+            await c.schedule_many({"topic": "t", "body": b"x", "id": f"m{number}"} for number in range(3))
+            consumer = c.consume("t", group="g", timeout=10)
+            loops = [aiter(consumer)]
+            got = [await anext(loops[0])]
+            await wait_until_async(lambda: client.group_info("t", "g").leased == 3)
+            for _ in range(2):
+                loops.append(aiter(consumer))
+                got.append(await anext(loops[-1]))
+            assert {message.id for message in got} == {"m0", "m1", "m2"}
+            for message in got:
+                message.ack()
+            await consumer.close()
+
+    asyncio.run(main())
+    assert client.group_info("t", "g").lag == 0

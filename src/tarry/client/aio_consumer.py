@@ -52,6 +52,8 @@ class AsyncConsumer:
         message: Delivery | None = None
         hand = self._holding.begin()
         try:
+            for rest in self._holding.rests():
+                self._inbox.share(rest)
             while (batch := await self._next()) is not None:
                 for message in self._holding.take(hand, batch) or ():
                     check_process()

@@ -63,8 +63,10 @@ class Consumer:
         message: Delivery | None = None
         hand = self._holding.begin()
         try:
+            for rest in self._holding.rests():
+                self._queue.put(rest)
             while (batch := self._next()) is not None:
-                for message in self._holding.take(hand, batch) or ():
+                for message in self._take(hand, batch) or ():
                     check_process()
                     if now() >= batch.until_s:
                         self._holding.drop(batch)
@@ -82,7 +84,7 @@ class Consumer:
         hand = self._holding.begin()
         try:
             while (batch := self._next()) is not None:
-                if self._holding.take(hand, batch, whole=True) is not None:
+                if self._take(hand, batch, whole=True) is not None:
                     yield batch
                     if self._holding.done(hand):
                         batch.settler.push()
@@ -156,6 +158,12 @@ class Consumer:
         self._holding.give_back()
         self._holding.wait_for_work(threading.get_ident(), timeout_s)
 
+    def _take(self, hand: Hand, batch: DeliveryBatch, *, whole: bool = False) -> Iterator[Delivery] | None:
+        messages = self._holding.take(hand, batch, whole=whole)
+        if self._holding.is_for_many(batch):
+            self._queue.put(batch)  # other threads take from it, too
+        return messages
+
     def _leave(self, hand: Hand, message: Delivery | None) -> None:
         if (batch := self._holding.leave(hand, message)) is not None:
             self._queue.put(batch)
@@ -175,8 +183,6 @@ class Consumer:
             if isinstance(item, DeliveryBatch):
                 if not item.unstarted:
                     continue  # others took it, or it was given back, or its connection was lost
-                if self._holding.is_for_many(item):
-                    self._queue.put(item)  # other threads take from it, too
                 return item
             self._queue.put(None)  # for the other threads, and for who iterates again
             if isinstance(item, TarryError):

@@ -198,8 +198,17 @@ class Holding:
         """
         return min(self._prefetch, self._iterators) if self._iterators > 1 else 0
 
+    def rests(self) -> list[DeliveryBatch]:
+        """Return the batches that iterators are at, and have not taken all of: for one that begins, after that."""
+        with self._lock:
+            return [hand.batch for hand in self._hands if hand.batch is not None and hand.batch.unstarted]
+
     def is_for_many(self, batch: DeliveryBatch) -> bool:
-        """Return whether others iterate, too, and the batch has enough for them."""
+        """Return whether others iterate, too, and the batch has enough for them.
+
+        Ask after :meth:`take`: an iterator that begins later finds the batch among :meth:`rests`, and one that began
+        before is counted here.
+        """
         return self._iterators > 1 and batch.unstarted > 1
 
     def take(self, hand: Hand, batch: DeliveryBatch, *, whole: bool = False) -> Iterator[Delivery] | None:
