@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from tests.modules import module_at
 from tests.sources import ROOT
 
 PLACE = ROOT / "container"
@@ -27,12 +27,7 @@ print(json.dumps([each.__file__ for each in sys.modules.values() if getattr(each
 
 
 def left_out() -> dict[str, str]:
-    spec = importlib.util.spec_from_file_location("left_out", PLACE / "left_out.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    packages: dict[str, str] = module.PACKAGES
+    packages: dict[str, str] = module_at(PLACE / "left_out.py").PACKAGES
     return packages
 
 

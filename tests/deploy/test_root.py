@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
+from tests.modules import module_at
 from tests.sources import ROOT
 
 
@@ -13,12 +13,7 @@ from tests.sources import ROOT
 def root(monkeypatch: pytest.MonkeyPatch) -> Any:
     place = ROOT / "container"
     monkeypatch.syspath_prepend(str(place))
-    spec = importlib.util.spec_from_file_location("root", place / "root.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(place / "root.py")
 
 
 def test_diversions_are_no_packages(root: Any) -> None:

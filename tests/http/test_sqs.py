@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tarry.base.clock import TestClock
@@ -20,9 +17,7 @@ from tarry.fronts.http.front import HttpFront
 from tarry.fronts.http.sqs.settling import SqsSettling
 from tarry.testing import open_broker
 from tests.http.rest import Rest, serving
-from tests.http.scheduler_place import scheduler_at
 from tests.http.sqs_place import REGION, Client, client_at, client_of, error_of, make_queue, received
-from tests.identity.conftest import add_access_keys
 from tests.snippets import snippets
 from tests.waiting import wait_until
 
@@ -345,149 +340,7 @@ class TestDeadLetters:
             assert refused == ("InvalidParameterValue", 400)
 
 
-@pytest.mark.rest
-def test_identities_sign_and_have_rights(tmp_path: Path) -> None:
-    with serving(tmp_path) as place:
-        grants = {"shop": ["produce orders", "consume orders group:sqs", "look orders"]}
-        add_access_keys(place.broker, grants, {"root": "root-secret", "shop": "shop/secret+1"})
-        root, shop = client_of(place, "root", "root-secret"), client_of(place, "shop", "shop/secret+1")
-        url, other = make_queue(root), make_queue(root, "other")
-        shop.send_message(QueueUrl=url, MessageBody="x")
-        [message] = received(shop, url)
-        assert message["Attributes"]["SenderId"] == "shop"
-        shop.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        assert shop.list_queues()["QueueUrls"] == [url]
-        for call, arguments in (
-            (shop.send_message, {"QueueUrl": other, "MessageBody": "x"}),
-            (shop.receive_message, {"QueueUrl": other}),
-            (shop.delete_message, {"QueueUrl": other, "ReceiptHandle": message["ReceiptHandle"]}),
-            (shop.get_queue_attributes, {"QueueUrl": other, "AttributeNames": ["All"]}),
-            (shop.purge_queue, {"QueueUrl": url}),
-            (shop.delete_queue, {"QueueUrl": url}),
-            (shop.create_queue, {"QueueName": "mine"}),
-            (shop.set_queue_attributes, {"QueueUrl": url, "Attributes": {"DelaySeconds": "1"}}),
-        ):
-            code, status = error_of(shop, call, **arguments)
-            assert (code, status) in (("AccessDeniedException", 403), ("ReceiptHandleIsInvalid", 400)), arguments
-        for key, secret, code in (
-            ("shop", "wrong", "SignatureDoesNotMatch"),
-            ("nobody", "x", "InvalidClientTokenId"),
-        ):
-            stranger = client_of(place, key, secret)
-            assert error_of(stranger, stranger.list_queues) == (code, 403)
-        for key, secret, code in (
-            ("shop", "wrong", "InvalidSignatureException"),
-            ("nobody", "x", "UnrecognizedClientException"),
-        ):
-            scheduler = scheduler_at(f"http://{place.front.address}", key, secret)
-            assert error_of(scheduler, scheduler.list_schedules) == (code, 403)
-        unsigned = place.post("/", {}, headers={"x-amz-target": "AmazonSQS.ListQueues"})
-        assert unsigned.status_code == 403 and unsigned.headers["x-amzn-query-error"].startswith("MissingAuth")
-
-
-@pytest.mark.rest
-def test_whether_a_queue_of_others_is_there_is_not_told(tmp_path: Path) -> None:
-    """Nor whether a parameter is missing; and a redrive policy puts no messages into it."""
-    with serving(tmp_path) as place:
-        grants = {"shop": ["produce shop*", "consume shop*", "manage shop*"]}
-        add_access_keys(place.broker, grants, {"root": "root-secret", "shop": "shop-secret"})
-        root, shop = client_of(place, "root", "root-secret"), client_of(place, "shop", "shop-secret")
-        url, _ = make_queue(shop, "shop"), make_queue(root, "other")
-        for name in ("other", "none"):
-            theirs, arn = url.replace("/shop", f"/{name}"), f"arn:aws:sqs:{REGION}:000000000000:{name}"
-            policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
-            for call, arguments in (
-                (shop.get_queue_url, {"QueueName": name}),
-                (shop.send_message, {"QueueUrl": theirs, "MessageBody": ""}),
-                (shop.receive_message, {"QueueUrl": theirs, "MaxNumberOfMessages": 11}),
-                (shop.delete_message, {"QueueUrl": theirs, "ReceiptHandle": "x"}),
-                (shop.delete_queue, {"QueueUrl": theirs}),
-                (shop.list_message_move_tasks, {"SourceArn": arn}),
-                (shop.set_queue_attributes, {"QueueUrl": url, "Attributes": {"RedrivePolicy": policy}}),
-                (shop.create_queue, {"QueueName": "shop2", "Attributes": {"RedrivePolicy": policy}}),
-            ):
-                assert error_of(shop, call, **arguments) == ("AccessDeniedException", 403), (call, arguments)
-        assert error_of(shop, shop.get_queue_url, QueueName="shop9") == ("AWS.SimpleQueueService.NonExistentQueue", 400)
-        make_queue(shop, "shop-dead")
-        policy = json.dumps({"deadLetterTargetArn": arn.replace("none", "shop-dead"), "maxReceiveCount": 1})
-        shop.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy})
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    "head", ["POST / HTTP/1.1\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n", "POST /schedules/a HTTP/1.1\r\n"]
-)
-def test_who_leaves_in_the_middle_of_a_request_is_no_error(
-    place: Rest, caplog: pytest.LogCaptureFixture, head: str
-) -> None:
-    """Each one was a traceback in the log."""
-    with socket.create_connection(("127.0.0.1", place.front.port), timeout=60) as connection:
-        connection.sendall(f"{head}Host: localhost\r\nContent-Length: 90000\r\n\r\n{{".encode())
-        connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(1000) == b""
-    assert place.get("/v1/ping").status_code == 200  # so the loop has gone on with the other one
-    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
-
-
-@pytest.mark.rest
-def test_older_sdks_speak_in_forms(place: Rest, client: Client) -> None:
-    def ask(path: str = "/", **fields: str) -> httpx.Response:
-        return place.http.post(path, data=fields)
-
-    made = ask(
-        Action="CreateQueue", QueueName="forms", **{"Attribute.1.Name": "DelaySeconds", "Attribute.1.Value": "0"}
-    )
-    url = f"http://{place.front.address}/000000000000/forms"
-    assert made.headers["content-type"] == "text/xml" and f"<QueueUrl>{url}</QueueUrl>" in made.text
-    sent = ask("/000000000000/forms", Action="SendMessage", QueueUrl=url, MessageBody="<a&b>\r")
-    assert "<MD5OfMessageBody>" in sent.text
-    got = ask("/000000000000/forms", Action="ReceiveMessage", QueueUrl=url, **{"AttributeName.1": "All"})
-    assert "<Body>&lt;a&amp;b&gt;&#13;</Body>" in got.text
-    assert "<Attribute><Name>ApproximateReceiveCount</Name><Value>1</Value></Attribute>" in got.text
-    # The queue is that of the path, too, as in AWS's examples.
-    assert "<MessageId>" in ask("/000000000000/forms", Action="SendMessage", MessageBody="b").text
-    assert "<Body>b</Body>" in place.get("/000000000000/forms/?Action=ReceiveMessage&WaitTimeSeconds=5").text
-    none = ask(Action="GetQueueUrl", QueueName="none")
-    assert none.status_code == 400 and "<Code>AWS.SimpleQueueService.NonExistentQueue</Code>" in none.text
-    assert "<Code>InvalidAction</Code>" in ask(Action="Fly").text
-    assert f"<QueueUrl>{url}</QueueUrl>" in place.get("/?Action=ListQueues").text
-    client.delete_queue(QueueUrl=url)
-
-
 def test_the_pages_program_runs(place: Rest, capsys: pytest.CaptureFixture[str]) -> None:
     [program] = [each.code for each in snippets("python") if each.page == "docs/sqs.md"]
     exec(compile(program.replace("localhost:7777", place.front.address), "docs/sqs.md", "exec"), {})
     assert capsys.readouterr().out == "unpaid?\n"
-
-
-@pytest.mark.rest
-def test_nothing_that_is_sent_is_an_internal_error(place: Rest, client: Client) -> None:
-    """Wrong types, halves of surrogate pairs, deep JSON: refused or taken, and the rest of a batch told."""
-
-    def ask(operation: str, asked: dict[str, Any]) -> httpx.Response:
-        headers = {"x-amz-target": f"AmazonSQS.{operation}"}
-        return place.http.post("/", content=json.dumps(asked), headers=headers)
-
-    url = make_queue(client, "odd")
-    half, deep = "\ud800", "[" * 60_000
-    policy = '{"deadLetterTargetArn":"arn:aws:sqs:x:000000000000:odd","maxReceiveCount":%s}'
-    for operation, asked in (
-        *(
-            ("ListQueues", {name: odd})
-            for name in ("QueueNamePrefix", "NextToken")
-            for odd in (True, 7, [[]], {"a": 1})
-        ),
-        ("DeleteMessageBatch", {"QueueUrl": url, "Entries": [{"Id": "a", "ReceiptHandle": half}]}),
-        ("TagQueue", {"QueueUrl": url, "Tags": {"a": half}}),
-        *(
-            ("SetQueueAttributes", {"QueueUrl": url, "Attributes": {"RedrivePolicy": text}})
-            for text in (deep, policy % ("9" * 5000))
-        ),
-    ):
-        assert ask(operation, asked).status_code < 500, (operation, asked)
-    assert ask("SendMessage", {"QueueUrl": url, "MessageBody": 7}).json()["message"] == "MessageBody must be a string."
-    entries = [{"Id": "good", "MessageBody": "x"}, {"Id": "bad", "MessageBody": "x", "DelaySeconds": half}]
-    answer = ask("SendMessageBatch", {"QueueUrl": url, "Entries": entries})
-    assert [each["Id"] for each in answer.json()["Successful"]] == ["good"]
-    assert [each["Id"] for each in answer.json()["Failed"]] == ["bad"]
-    assert [each["Body"] for each in received(client, url)] == ["x"]

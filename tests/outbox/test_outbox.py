@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import random
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 
 from tarry.client import AsyncClient, Client
 from tests.contract.conftest import Served
+from tests.modules import module_at
 from tests.outbox.server import FOUND, WHY_NOT, Postgres
 from tests.snippets import snippets
 from tests.waiting import wait_until
@@ -58,12 +58,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def reader() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("outbox_reader", EXAMPLE / "reader.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(EXAMPLE / "reader.py", "outbox_reader")
 
 
 def passing(reader: ModuleType, postgres: Postgres, served: Served, rows: int = 500) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ import pytest
 from tarry.client import Client
 from tarry.testing import TestBroker
 from tests.contract.conftest import Served
+from tests.modules import module_at
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "worker" / "compared"
@@ -45,13 +45,7 @@ def test_the_page_counts_their_lines(name: str) -> None:
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.spec_from_file_location("tarry_programs", PROGRAMS / "tarry_programs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "tarry_programs", module)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(PROGRAMS / "tarry_programs.py", during=monkeypatch)
 
 
 def test_bills_and_mails(programs: Any, tarry_broker: TestBroker, capsys: pytest.CaptureFixture[str]) -> None:

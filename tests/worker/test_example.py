@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -14,23 +13,15 @@ import pytest
 from tarry.client import Client
 from tarry.testing import TestBroker
 from tests.contract.conftest import Served
+from tests.modules import module_at
 from tests.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "worker"
 
 
 @pytest.fixture
-def shop() -> Any:
-    spec = importlib.util.spec_from_file_location("shop", EXAMPLE / "shop.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["shop"] = module
-    try:
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        del sys.modules["shop"]
+def shop(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return module_at(EXAMPLE / "shop.py", during=monkeypatch)
 
 
 def order(number: int, address: str = "anna@example.com") -> str:

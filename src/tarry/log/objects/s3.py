@@ -104,8 +104,9 @@ class S3Objects:
 
     async def delete(self, keys: Sequence[str]) -> None:
         what = f"delete {keys[0]}" + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
+        store = self._store if len(keys) == 1 else self._patient_store
         try:
-            await self._answer(lambda: self._obstore.delete(self._patient_store, list(keys)), what)
+            await self._answer(lambda: self._obstore.delete(store, list(keys)), what)
         except FileNotFoundError as error:
             if NO_SUCH_KEY not in str(error):
                 self._fail(error, what)

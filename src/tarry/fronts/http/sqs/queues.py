@@ -105,13 +105,13 @@ class SqsQueues:
 
     async def dead_letter_sources(self, request: SqsRequest) -> dict[str, Any]:
         """Return the URLs of the queues that have this one as their dead-letter queue."""
-        queue = self._seen(request)
+        queue = self._table.asked(request)
         answer = _page(request, "queueUrls", self._table.sources_of(queue.name))
         return {"queueUrls": [], **answer}
 
     async def attributes(self, request: SqsRequest) -> dict[str, Any]:
         """Return attributes, and how many messages there are in which state."""
-        queue = self._seen(request)
+        queue = self._table.asked(request)
         names = texts_of(request.parameters, "AttributeNames")
         unknown = [name for name in names if name != "All" and name not in KNOWN]
         if unknown:
@@ -157,7 +157,7 @@ class SqsQueues:
 
     async def tags(self, request: SqsRequest) -> dict[str, Any]:
         """Return the tags of a queue."""
-        tags = self._seen(request).tags
+        tags = self._table.asked(request).tags
         return {"Tags": dict(tags)} if tags else {}
 
     async def add_permission(self, request: SqsRequest) -> None:
@@ -204,9 +204,6 @@ class SqsQueues:
         await self._table.change(queue.name, {"Policy": json.dumps({**policy, "Statement": kept}) if kept else ""})
 
     # ------------------------------------------------------------------------------------------------------------------
-
-    def _seen(self, request: SqsRequest) -> Queue:
-        return self._table.asked(request)
 
     def _managed(self, request: SqsRequest) -> Queue:
         queue = self._table.asked(request)
