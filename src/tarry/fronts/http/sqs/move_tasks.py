@@ -88,12 +88,13 @@ class MoveTasks:
         source = self._queue(request, "SourceArn")
         if not self._table.sources_of(source.name):
             raise invalid("Source queue must be configured as a Dead Letter Queue.")
-        if any(task.status == "RUNNING" for task in self._tasks.get(source.name, ())):
-            raise invalid("There is already a task running. Only one active task is allowed for a source queue arn.")
         wanted = request.parameters.get("DestinationArn")
         destination = None if wanted is None else self._queue(request, "DestinationArn")
         per_second = request.whole("MaxNumberOfMessagesPerSecond", 0, 1, PER_SECOND_MAX)
         info = await self._services.call(GetGroup(source.name, GROUP))
+        # After that wait, in which another request may have begun one.
+        if any(task.status == "RUNNING" for task in self._tasks.get(source.name, ())):
+            raise invalid("There is already a task running. Only one active task is allowed for a source queue arn.")
         task = MoveTask(
             next(self._numbers),
             str(request.parameters["SourceArn"]),
