@@ -66,14 +66,14 @@ def test_of_two_tasks_that_are_asked_for_at_once_one_begins(client: Client, monk
     call, settle = HttpServices.call, SqsSettling.settle
 
     async def looking(self: HttpServices, operation: Any) -> Any:
-        found = await call(operation)
+        found = await call(self, operation)
         if isinstance(operation, GetGroup):
             await asyncio.to_thread(both.wait)
         return found
 
     async def later(self: SqsSettling, *given: Any) -> bool:
         await asyncio.to_thread(go_on.wait, 60)
-        return await settle(*given)
+        return await settle(self, *given)
 
     client.send_message(QueueUrl=dead, MessageBody="x")
     monkeypatch.setattr(HttpServices, "call", looking)
@@ -107,7 +107,7 @@ def test_a_task_that_is_cancelled_leaves_each_message_in_one_queue(
     async def later(self: SqsSettling, *given: Any) -> bool:
         copied.set()
         await asyncio.to_thread(go_on.wait, 60)
-        return await settle(*given)
+        return await settle(self, *given)
 
     monkeypatch.setattr(SqsSettling, "settle", later)
     task = client.start_message_move_task(SourceArn=arn, DestinationArn=arn.replace("dead", "orders"))
