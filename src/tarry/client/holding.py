@@ -199,7 +199,7 @@ class Holding:
         return min(self._prefetch, self._iterators) if self._iterators > 1 else 0
 
     def rests(self) -> list[DeliveryBatch]:
-        """Return the batches that iterators are at, and have not taken all of: for one that begins, after that."""
+        """Return the batches that iterators are at, and have not taken all of, for one that begins."""
         with self._lock:
             return [hand.batch for hand in self._hands if hand.batch is not None and hand.batch.unstarted]
 
