@@ -15,7 +15,7 @@ RIGHTS = "a service account with the role Storage Object User (roles/storage.obj
 
 
 class AskedGoogleBucket(NamedTuple):
-    """The bucket that was asked, and where; ``endpoint``: "" is Google's own, or that of the service account."""
+    """The bucket that was asked, and where; "" is Google's own endpoint, or the service account's."""
 
     bucket: str
     endpoint: str
