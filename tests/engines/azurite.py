@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -64,15 +65,26 @@ def served(directory: Path) -> Iterator[dict[str, str]]:
         server.wait()
 
 
+def token_to_read() -> str:
+    """A SAS token that lists and reads the container, and may do nothing else."""
+    until = "2099-01-01T00:00:00Z"
+    resource = f"/blob/{ACCOUNT}/{CONTAINER}"
+    signed = "\n".join(["rl", "", until, resource, "", "", "", _VERSION, "c", "", "", "", "", "", "", ""])
+    return urlencode({"sp": "rl", "se": until, "sv": _VERSION, "sr": "c", "sig": _signature(signed)})
+
+
+def _signature(text: str) -> str:
+    return base64.b64encode(hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)).decode()
+
+
 def _create_container(port: int) -> None:
     """Create it: what obstore, which a backup uses, cannot do."""
     path, date = f"/{ACCOUNT}/{CONTAINER}", datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
     signed = "PUT" + "\n" * 12 + f"x-ms-date:{date}\nx-ms-version:{_VERSION}\n/{ACCOUNT}{path}\nrestype:container"
-    signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), signed.encode(), hashlib.sha256)).decode()
     headers = {
         "x-ms-date": date,
         "x-ms-version": _VERSION,
-        "Authorization": f"SharedKey {ACCOUNT}:{signature}",
+        "Authorization": f"SharedKey {ACCOUNT}:{_signature(signed)}",
         "Content-Length": "0",
     }
     connection = http.client.HTTPConnection("127.0.0.1", port)

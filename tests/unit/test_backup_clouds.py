@@ -189,3 +189,21 @@ def test_the_emulator_that_the_environment_names_needs_no_key(
     bucket = Bucket(f"az://{azurite.CONTAINER}/{uri.split('/')[-2]}")
     assert bucket.create("a", b"x")
     assert bucket.get("a") == b"x"
+
+
+def test_a_missing_right_is_named(
+    server: CloudServer, broker: TestBroker, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "AZURE_STORAGE_ENDPOINT" not in server.environment:
+        pytest.skip("fake-gcs-server knows no rights")
+    upload_backup(broker, uri)
+    made = Bucket(uri).sizes("")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", azurite.token_to_read())
+    restore(uri, tmp_path / "new")
+    says = rf"may not put .* in the container '{azurite.CONTAINER}' of the account .*; allowed: the role"
+    with pytest.raises(InvalidArgumentError, match=says):
+        upload_backup(broker, f"{uri}-other")
+    with pytest.raises(InvalidArgumentError, match=r"may not delete .*; allowed: the role"):
+        Bucket(uri).delete([BACKUP_FILE])
+    assert Bucket(uri).sizes("") == made

@@ -80,6 +80,8 @@ def test_of_google_each_is_a_sentence(text: str, says: str, is_refusal: bool) ->
             True,
         ),
         ("for key p/a: The specified container does not exist. (code: 404)", "there is no container 'c'", True),
+        ("Bulk delete request failed for key p/a: Not permitted. (code: 403)", "may not list p in the container", True),
+        ("Bulk delete request failed for key p/a: Busy. (code: 503)", "core.windows.net answered 503, Busy.", False),
         (answered("400 Bad", "InvalidResourceName"), "no container is named 'c'; allowed: 3 to 63", True),
         (answered("403 Forbidden", "AuthenticationFailed"), "do not fit the account 'acct' .* container 'c'", True),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ CREDENTIALS = (
 )
 RIGHTS = "the role Storage Blob Data Contributor, or a SAS token for read, add, create, write, delete and list"
 _EMULATED = "devstoreaccount1"
+_BULK_DELETE = re.compile(r"Bulk delete request failed for key .*?: (.*?) \(code: (\d+)\)")
+"""The answer for one of several objects, which has no code of Azure's."""
 _ABSENT = ("ContainerNotFound", "ResourceNotFound")
 _NAMES = ("InvalidResourceName", "OutOfRangeInput", "InvalidUri")
 _UNKNOWN = ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation")
@@ -39,9 +42,15 @@ class AskedContainer(NamedTuple):
         return cls(container, account, given or f"https://{account}.blob.core.windows.net")
 
 
+def _parsed(text: str) -> StoreError:
+    error = StoreError.of(text)
+    of_one = _BULK_DELETE.search(error.text)
+    return error if of_one is None else error._replace(status=of_one[2], message=of_one[1])
+
+
 def azure_reason(text: str, what: str, asked: AskedContainer) -> WhyUnanswered:
     """Return the sentence for an error of obstore with this ``text``; ``what``: the request."""
-    error, account = StoreError.of(text), f"the account {asked.account!r} at {asked.endpoint}"
+    error, account = _parsed(text), f"the account {asked.account!r} at {asked.endpoint}"
     if "performing token request" in error.text:
         return refused_identity(error, CREDENTIALS)
     if error.code in _ABSENT or "The specified container does not exist" in error.text:
