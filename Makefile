@@ -183,7 +183,7 @@ models: $(STAMP)
 	$(BIN)/python -m tests.models.takeover $(ARGS)
 
 object-stores: $(STAMP)
-	TARRY_BUILD_VERSITYGW=1 $(BIN)/pytest --timeout 1800 tests/engines $(ARGS)
+	TARRY_BUILD_VERSITYGW=1 TARRY_BUILD_CLOUDS=1 $(BIN)/pytest --timeout 1800 tests/engines tests/unit/test_backup_objects.py tests/unit/test_backup_clouds.py $(ARGS)
 
 takeover: $(STAMP)
 	TARRY_BUILD_VERSITYGW=1 $(BIN)/python -m tests.takeover.campaign $(ARGS)

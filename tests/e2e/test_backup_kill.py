@@ -6,18 +6,22 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tarry.backup.bucket import Bucket
 from tarry.broker.backups import DIRECTORY
 from tarry.cli.exits import ExitCode
 from tarry.client import Client
 from tarry.log.file_engine import BACKUP_FILE, BEGUN_FILE
 from tarry_demo.broker_process import BrokerProcess
 from tarry_demo.consumer_main import TopicConsumer
+from tests.engines import azurite, fake_gcs
 from tests.engines.versitygw import BUCKET, served
 from tests.s3 import set_environment
 from tests.waiting import wait_until
@@ -138,6 +142,52 @@ def test_nothing_accepted_before_a_backup_is_missing_in_it(make_broker: MakeBrok
 def is_begun(bucket: Path) -> bool:
     """Whether an object of a backup is there."""
     return any(path.is_file() for path in bucket.rglob("*"))
+
+
+@contextmanager
+def cloud(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A place for backups at a server of one kind, to which the environment has the credentials: its URI."""
+    server, uri = {
+        "azure": (azurite.served, f"abfss://{azurite.CONTAINER}@{azurite.ACCOUNT}.dfs.core.windows.net/monday"),
+        "google": (fake_gcs.served, f"gs://{fake_gcs.BUCKET}/monday"),
+    }[name]
+    with server(directory) as environment:
+        for variable, value in environment.items():
+            monkeypatch.setenv(variable, value)
+        yield uri
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", ["azure", "google"])
+def test_a_killed_upload_to_another_cloud_is_no_backup(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with cloud(name, tmp_path / name, monkeypatch) as uri:
+        bucket, broker = Bucket(uri), make_broker(**FAST)
+        with Client(broker.address) as client:
+            for _ in range(LARGE):
+                client.schedule("far", os.urandom(LARGE_BYTES), delay="1d")
+            process = tarry("backup", uri, "-e", broker.address)
+            wait_until(lambda: bucket.sizes("") or process.poll() is not None, PATIENCE_S)
+            assert process.poll() is None, "".join(process.communicate())
+            process.kill()
+            process.communicate()
+            left = {each.partition("/")[0] for each in bucket.sizes("")}
+            assert BACKUP_FILE not in left
+            for command in (("verify", uri), ("restore", uri, "--data", str(tmp_path / "no"))):
+                code, text = run(*command)
+                assert (code, "interrupted" in text) == (ExitCode.CORRUPT, True)
+            code, text = run("backup", uri, "-e", broker.address)
+            assert (code, text) == (ExitCode.OK, text)
+            assert left.isdisjoint(each.partition("/")[0] for each in bucket.sizes(""))
+        assert run("verify", uri)[0] == ExitCode.OK
+        assert run("restore", uri, "--data", str(tmp_path / "new"))[0] == ExitCode.OK
+    restored = BrokerProcess(tmp_path / "new", tmp_path / "new.log", FAST)
+    with restored:
+        restored.start()
+        with Client(restored.address) as client:
+            [far] = client.pending()
+            assert (far.topic, far.pending) == ("far", LARGE)
 
 
 @pytest.mark.rest

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
+from tarry.backup.clouds import cloud_of, is_bucket_absent
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.base.extras import missing_extra
-from tarry.log.objects.http_client import client_options
-from tarry.log.objects.s3_refusals import AskedStore, reason_of
 from tarry.store.place import object_uri
 
 A = TypeVar("A")
@@ -66,17 +66,19 @@ class Bucket:
             raise InvalidArgumentError(missing_extra(f"a backup at {uri}", "objects", error)) from error
         self._obstore: Any = obstore
         self._exists, self._error = AlreadyExistsError, BaseError
-        self._asked = AskedStore.of(self.uri, os.environ)
+        self._cloud = cloud_of(self.uri, os.environ)
         parts = urlsplit(self.uri)
         if not parts.netloc:
-            raise InvalidArgumentError(f"the backup's place is {uri!r:.300}; allowed: {parts.scheme}://BUCKET/PREFIX")
+            raise InvalidArgumentError(f"the backup's place is {uri!r:.300}; allowed: {self._cloud.form}")
         self._prefix = parts.path.strip("/")
-        http = client_options(self._asked, TIMEOUT) if parts.scheme == "s3" else {"timeout": TIMEOUT}
+        http = self._cloud.http_options(TIMEOUT)
         made: Any = store.from_url  # typed by store
         try:
             self._store = made(f"{parts.scheme}://{parts.netloc}", client_options=http, retry_config=RETRIES)
         except (BaseError, ValueError) as error:
-            raise InvalidArgumentError(f"the backup's place, {self.uri}: {error}") from error
+            reason = self._cloud.reason(str(error), "be named")
+            text = reason.text if reason.is_refusal else " ".join(str(error).partition("Debug source")[0].split())
+            raise InvalidArgumentError(f"the backup's place, {self.uri}: {text}") from error
 
     @property
     def levels(self) -> Sequence[str]:
@@ -117,7 +119,9 @@ class Bucket:
         """Create an object if there is none. False: there is one, perhaps by an earlier try of this call."""
         key = self._key(name)
         try:
-            self._answer(lambda: self._obstore.put(self._store, key, content, mode="create"), f"put {key}")
+            self._answer(
+                lambda: self._obstore.put(self._store, key, content, mode="create"), f"put {key}", raised=self._exists
+            )
         except self._exists:
             return False
         return True
@@ -175,27 +179,32 @@ class Bucket:
         keys = [self._key(name) for name in names]
         for at in range(0, len(keys), _DELETED_AT_ONCE):
             some = keys[at : at + _DELETED_AT_ONCE]
-            self._answer(lambda some=some: self._obstore.delete(self._store, some), "delete")  # type: ignore[misc]
+            try:
+                self._delete(some)
+            except FileNotFoundError:  # not of S3; what becomes of the others is not known then
+                for key in some:
+                    with suppress(FileNotFoundError):
+                        self._delete([key])
 
     def _key(self, name: str) -> str:
         return "/".join(filter(None, (self._prefix, name)))
 
-    def _answer(self, request: Callable[[], A], what: str) -> A:
+    def _delete(self, keys: list[str]) -> None:
+        self._answer(lambda: self._obstore.delete(self._store, keys), f"delete {keys[0]}")
+
+    def _answer(self, request: Callable[[], A], what: str, raised: type[Exception] | tuple[()] = ()) -> A:
         try:
             return request()
-        except self._exists:
+        except raised:
             raise
         except FileNotFoundError as error:
-            if "<Code>NoSuchBucket</Code>" not in str(error):
+            if not is_bucket_absent(str(error)):
                 raise
             self._fail(error, what)
         except (self._error, OSError, ValueError) as error:
             self._fail(error, what)
 
     def _fail(self, error: Exception, what: str) -> NoReturn:
-        if not self.uri.startswith("s3://"):
-            text = str(error).partition("Debug source")[0].strip()
-            raise UnavailableError(f"{self.uri} cannot be asked: {text[-300:]}") from error
-        reason = reason_of(str(error), what, self._asked)
+        reason = self._cloud.reason(str(error), what)
         kind = InvalidArgumentError if reason.is_refusal else UnavailableError
         raise kind(f"{self.uri} cannot be asked: {reason.text}") from error

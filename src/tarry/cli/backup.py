@@ -29,7 +29,7 @@ def backup(
 
     Everything that was acknowledged before is in it. It is checked as by tarry verify. Where PLACE is a directory on
     the disk of the data directory, most of it are hard links, which take no room, and are lost with that disk. Object
-    storage is asked with this command's environment (AWS_…), as a store is.
+    storage is asked with this command's environment (AWS_…, GOOGLE_…, AZURE_…).
 
     \b
     tarry backup /backups/monday

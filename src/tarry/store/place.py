@@ -17,7 +17,16 @@ from pyarrow import fs
 from tarry.base.descriptors import when_free
 from tarry.base.errors import InvalidArgumentError
 
-_OBJECT_STORAGE = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss"}
+_OBJECT_STORAGE = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "az": "abfss",
+}
 """Schemes that Arrow and delta-rs both know, by people's names for them; Hadoop's are names of S3."""
 _ALLOWED = "a path, file:///…, s3://bucket/… (s3a:// is the same), gs://bucket/… or abfss://container@account…/…"
 
