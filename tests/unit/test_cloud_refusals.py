@@ -57,7 +57,7 @@ METADATA = "http://169.254.169.254/computeMetadata/v1/token"
         (token("503 Away", METADATA), "http://169.254.169.254 answered 503 Away", False),
         (
             token("400 Bad Request", "https://oauth2.example/token", '{"error_description":"Invalid JWT."}'),
-            r"https://oauth2.example takes the credentials not \(400 Bad Request: Invalid JWT.\)",
+            r"https://oauth2.example refuses the credentials \(400 Bad Request: Invalid JWT.\)",
             True,
         ),
         (answered("503 Slow Down", "SlowDown"), "Google Cloud Storage answered 503 Slow Down, SlowDown, m", False),
@@ -103,7 +103,7 @@ def test_of_google_each_is_a_sentence(text: str, says: str, is_refusal: bool) ->
         (answered("403 Forbidden", "KeyBasedAuthenticationNotPermitted"), "takes no keys; allowed: AZURE_CLIENT", True),
         ("Invalid Access Key: Invalid symbol 38", "AZURE_STORAGE_ACCOUNT_KEY is no key; allowed", True),
         (token("403 Forbidden", METADATA), "there are no credentials; allowed: AZURE_STORAGE_ACCOUNT_KEY", True),
-        (token("401 Unauthorized", "https://login.example/t"), "https://login.example takes the credentials not", True),
+        (token("401 Unauthorized", "https://login.example/t"), "https://login.example refuses the credentials", True),
         (token("502 Bad Gateway", "https://login.example/t"), "https://login.example answered 502 Bad Gateway", False),
         (answered("503 Busy", "ServerBusy"), "https://acct.blob.core.windows.net answered 503 Busy, ServerBusy", False),
         ("error Debug source: dns error", r"\(AZURE_STORAGE_ENDPOINT\): the name is not known", False),

@@ -21,5 +21,5 @@ def refused_identity(error: StoreError, allowed: str) -> WhyUnanswered:
     service = found[1] if found else "the service that hands out tokens"
     why = f": {said[1][:150]}" if said else ""
     if error.status.startswith("4") and not is_later:
-        return WhyUnanswered(f"{service} takes the credentials not ({error.status}{why}); allowed: {allowed}", True)
+        return WhyUnanswered(f"{service} refuses the credentials ({error.status}{why}); allowed: {allowed}", True)
     return error.no_connection(service, "TLS") or WhyUnanswered(error.other(service))
