@@ -13,12 +13,17 @@ _STATUS = re.compile(r"status code:? (\d+[^:<]*)")
 _DECORATION = re.compile(r"\x1b\[\d*m|\u21b3")
 """Colours and arrows that delta-rs puts into its errors."""
 _REGION = re.compile(r"<Region>(.*?)</Region>|expecting '([\w-]+)'")
+_NOT_FOUND = re.compile(r"Bucket '[^']*' not found$")
+"""Arrow's own words."""
 _REDIRECTED = ("PermanentRedirect", "IllegalLocationConstraintException", "AuthorizationHeaderMalformed")
 _UNKNOWN_KEY = ("InvalidAccessKeyId", "XAdminUserNotFound", "InvalidToken")
 _CAUSES = (
     ("ConnectionRefused", "nothing listens there"),
     ("Connection refused", "nothing listens there"),
     ("dns error", "the name is not known"),
+    ("curlCode: 7,", "nothing listens there"),
+    ("curlCode: 6,", "the name is not known"),
+    ("curlCode: 28,", "no answer in time"),
     ("TimedOut", "no answer in time"),
     ("timed out", "no answer in time"),
 )
@@ -64,7 +69,7 @@ def reason_of(text: str, what: str, asked: AskedStore) -> WhyUnanswered:
     text = " ".join(_DECORATION.sub("", text).split())
     found = _CODE.search(text)
     code, status = found[1] if found else "", _STATUS.search(text)
-    if code == "NoSuchBucket":
+    if code == "NoSuchBucket" or _NOT_FOUND.search(text):
         return WhyUnanswered(
             f"there is no bucket {asked.bucket!r} at {asked.endpoint}; allowed: one that is there", True
         )
