@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import shutil
 import socket
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tarry.cli.exits import ExitCode
 from tarry.cli.notify import ServiceManager
 
-UNIT = Path(__file__).parents[2] / "examples" / "systemd" / "tarry.service"
+ROOT = Path(__file__).parents[2]
+UNITS = ROOT / "examples" / "systemd"
+UNIT = UNITS / "tarry.service"
 EXPOSURE_MAX = 2.5
 
 
@@ -54,6 +58,20 @@ def test_where_no_manager_is_nothing_fails() -> None:
         own.is_stopping()
 
 
+def test_restarts_go_on_through_a_long_outage_of_a_bucket() -> None:
+    unit = _read(UNIT)
+    assert (unit["Service"]["Restart"], unit["Unit"]["StartLimitIntervalSec"]) == ("always", "0")
+    never = {ExitCode(int(code)) for code in unit["Service"]["RestartPreventExitStatus"].split()}
+    assert never == {ExitCode.USAGE, ExitCode.CORRUPT}
+
+
+def test_credentials_come_from_a_file_that_need_not_be_there() -> None:
+    file = _read(UNIT)["Service"]["EnvironmentFile"]
+    assert file == "-/etc/tarry/env"
+    docs = (ROOT / "docs" / "operations-running.md").read_text()
+    assert f"`{file.removeprefix('-')}`" in docs
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_the_unit_is_one_and_has_few_rights(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
@@ -68,3 +86,10 @@ def test_the_unit_is_one_and_has_few_rights(tmp_path: Path) -> None:
     )
     [line] = [line for line in judged.stdout.splitlines() if "Overall exposure level" in line]
     assert float(line.split(": ")[1].split()[0]) <= EXPOSURE_MAX
+
+
+def _read(unit: Path) -> configparser.ConfigParser:
+    found = configparser.ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str  # type: ignore[assignment, method-assign]  # names keep their case
+    assert found.read(unit)
+    return found
