@@ -21,8 +21,9 @@ _EFFECTIVE = os.access in os.supports_effective_ids
 def check_permissions(directory: Path) -> None:
     """Check that files below ``directory`` can be read, and directories be written.
 
-    A directory that is not there is passed over. Files of the store's data and of Spark are left to who reads them. A
-    file system that is mounted read-only is another matter: the first write says so.
+    A directory that is not there is passed over. Files of the store's data and of Spark are left to who reads them,
+    and ``lost+found`` is the file system's. A file system that is mounted read-only is another matter: the first write
+    says so.
 
     Raises:
         PermissionError: the first that cannot, with its owner, its mode, and this process's user.
@@ -43,7 +44,7 @@ def _entries(directory: Path) -> Iterator[tuple[Path, bool]]:
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if entry.name != "pipeline":
+                if entry.name not in ("pipeline", "lost+found"):
                     yield from _entries(Path(entry.path))
             elif not entry.name.endswith(".parquet"):
                 yield Path(entry.path), False
