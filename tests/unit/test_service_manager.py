@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -86,6 +88,37 @@ def test_the_unit_is_one_and_has_few_rights(tmp_path: Path) -> None:
     )
     [line] = [line for line in judged.stdout.splitlines() if "Overall exposure level" in line]
     assert float(line.split(": ")[1].split()[0]) <= EXPOSURE_MAX
+
+
+def test_the_timer_makes_a_backup_at_a_place_of_its_own(tmp_path: Path) -> None:
+    service, timer = _read(UNITS / "tarry-backup.service")["Service"], _read(UNITS / "tarry-backup.timer")["Timer"]
+    program = shlex.split(_read(UNIT)["Service"]["ExecStart"])[0]
+    shell, option, script = shlex.split(service["ExecStart"].replace("%%", "%"))
+    name, place = service["Environment"].split()[0].split("=", 1)
+    for where in (place, "s3://bucket/backups"):
+        said = subprocess.run(
+            [shell, option, script.replace(program, "echo")],
+            env={"PATH": os.environ["PATH"], name: where},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert re.fullmatch(rf"backup {where}/\d{{4}}-\d\d-\d\dT\d{{4}}\n", said.stdout), said
+    assert (service["Type"], service["EnvironmentFile"]) == ("oneshot", _read(UNIT)["Service"]["EnvironmentFile"])
+    assert timer["Persistent"] == "true", "a machine that was off makes it when it is on"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_units_of_the_timer_are_some(tmp_path: Path) -> None:
+    for unit in UNITS.glob("tarry*"):
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/tarry/bin/tarry", "/bin/true"))
+    for name in ("tarry-backup.service", "tarry-backup.timer"):
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True, check=False
+        )
+        assert "tarry" not in verified.stderr
+    calendar = _read(UNITS / "tarry-backup.timer")["Timer"]["OnCalendar"]
+    subprocess.run(["systemd-analyze", "calendar", calendar], capture_output=True, check=True)
 
 
 def _read(unit: Path) -> configparser.ConfigParser:
