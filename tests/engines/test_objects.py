@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -44,7 +45,7 @@ from tarry.log.objects.history import (
 from tarry.log.objects.kept_files import inside
 from tarry.log.objects.reading import LogReader
 from tarry.log.objects.rounds import DEPTH, PUT_S_MAX, ROUND_BYTES, EpochRounds, gathered
-from tarry.log.objects.store import ObjectStore, asked, try_out
+from tarry.log.objects.store import CountedObjects, ObjectStore, asked, try_out
 from tests.engines.object_store import CutWay, HeldWay, MemoryObjects, run_virtually
 from tests.engines.test_objects_simulated import Read
 from tests.faults import FaultyFiles
@@ -356,6 +357,33 @@ def test_a_store_that_is_away_is_told_of_once_for_all_that_wait(caplog: pytest.L
 
     run_virtually(wait_for_nothing())
     assert [record.message for record in caplog.records] == ["cut off; trying again"] * 3
+
+
+def test_a_store_that_answers_again_is_told_of_once_and_how_long_it_was_away(caplog: pytest.LogCaptureFixture) -> None:
+    way = CutWay(MemoryObjects())
+    store = CountedObjects(way)
+
+    async def away_for(seconds: float) -> None:
+        way.is_cut = True
+        waiting = [asyncio.create_task(asked(lambda: store.list("epoch/"))) for _ in range(9)]
+        await asyncio.sleep(seconds)
+        way.is_cut = False
+        await asyncio.gather(*waiting)
+
+    async def come_and_go() -> None:
+        await store.list("epoch/")
+        await away_for(3)  # that is not told
+        await away_for(40)
+        await asyncio.sleep(60)
+        await store.list("epoch/")
+        await away_for(20)
+
+    run_virtually(come_and_go())
+    away, back = "cut off; trying again", "the bucket of the logs answers again, after "
+    told = [re.fullmatch(r"(.*?)(?:(\d+) s)?", record.message) for record in caplog.records]
+    assert [each[1] for each in told if each] == [away, away, away, back, away, back]
+    spans = [int(each[2]) for each in told if each and each[2]]
+    assert [40 <= spans[0] <= 42, 20 <= spans[1] <= 22] == [True, True], spans  # it is asked each second
 
 
 @virtually

@@ -22,7 +22,7 @@ from tarry.log.objects.reading import LogReader
 from tarry.log.objects.silence import EMPTY_S, SILENCE_S, wait_for_silence
 from tarry.log.objects.standby import Standby
 from tarry.log.objects.store import CountedObjects, ObjectStore
-from tests.engines.object_store import HeldWay, MemoryObjects
+from tests.engines.object_store import CutWay, HeldWay, MemoryObjects, run_virtually
 from tests.engines.test_lease import Owner
 from tests.engines.test_objects import virtually
 from tests.engines.test_objects_simulated import Read
@@ -207,3 +207,23 @@ async def test_a_standby_outlasts_a_store_that_is_away() -> None:
     assert not standby.done()
     beat.cancel()
     await asyncio.wait_for(standby, 20)
+
+
+def test_a_standby_tells_once_that_the_store_answers_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def stand_by() -> None:
+        store = MemoryObjects()
+        way, owner = CutWay(store), await Owner(store).begin()
+        beat, standby = asyncio.create_task(owner.rounds.beat()), asyncio.create_task(standing_by(way).wait())
+        await asyncio.sleep(10)
+        way.is_cut = True
+        await asyncio.sleep(40)
+        way.is_cut = False
+        await asyncio.sleep(10)
+        assert not standby.done()
+        for task in (beat, standby):
+            task.cancel()
+
+    run_virtually(stand_by())
+    told = [record.message for record in caplog.records]
+    assert "standing by: cut off; looking again" in told
+    assert [text.partition(", after")[0] for text in told].count("the bucket of the logs answers again") == 1

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from tests.cli_tools import Captured, data_of, error_of, out_of, stdin_is
 
+from tarry.api.outcome import Outcome
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
+from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
 
 
@@ -131,6 +133,56 @@ def test_keys(broker: Broker, capsys: Captured) -> None:
     assert (code, text) == (ExitCode.NOT_DONE, "not_found: nothing is pending under key 'k' in topic 'orders'")
 
 
+def test_all_of_a_topic(broker: Broker, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.cli.topic_cancelling.PAGE_ROWS", 2)
+    for _ in range(5):
+        handle_of(capsys)
+    [other] = data_of(capsys, "send", "others", "x", "--delay", "1h")
+    said = out_of(capsys, "cancel", "--topic", "orders", "--all")
+    assert said == "done       orders  5 of 5 messages\n"
+    [left] = data_of(capsys, "list")
+    assert left["id"] == other["id"]
+    [again] = data_of(capsys, "cancel", "--topic", "orders", "--all")
+    assert again == {"topic": "orders", "outcome": "done", "cancelled": 0, "messages": 0}
+    code, text = error_of(capsys, "cancel", "--topic", "order", "--all")
+    assert (code, text.startswith("not_found: there is no topic 'order'")) == (ExitCode.FAILED, True)
+
+
+def test_what_is_delivered_while_a_topic_is_cancelled_is_counted(
+    broker: Broker, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = handle_of(capsys), handle_of(capsys)
+    cancel_many = Client.cancel_many
+
+    def somebody_was_faster(client: Client, handles: list[str]) -> list[Outcome]:
+        broker.cancel(first)
+        return cancel_many(client, handles)
+
+    monkeypatch.setattr(Client, "cancel_many", somebody_was_faster)
+    said = out_of(capsys, "cancel", "--topic", "orders", "--all", code=ExitCode.NOT_DONE)
+    assert said == "cancelled  orders  1 of 2 messages\n"
+
+
+def test_a_topic_narrows_handles_and_keys(
+    broker: Broker, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, [foreign] = handle_of(capsys), data_of(capsys, "send", "others", "x", "--delay", "1h")
+    code, text = error_of(capsys, "cancel", "--topic", "orders", one, str(foreign["handle"]))
+    assert code == ExitCode.USAGE
+    assert text == (
+        f"invalid_argument: handle {foreign['handle']} is of a message in topic 'others'; allowed: of topic 'orders'; "
+        "nothing was cancelled"
+    )
+    stdin_is(monkeypatch, f"{one}\n\n{foreign['handle']}\n".encode())
+    assert "line 3: " in error_of(capsys, "cancel", "--topic", "orders", "-")[1]
+    assert sum(each.pending for each in broker.pending()) == 2
+    assert out_of(capsys, "cancel", "--topic", "orders", one) == f"done       {one}\n"
+    send(capsys, "x", "--delay", "1h", "--key", "k")
+    code, text = error_of(capsys, "cancel", "--topic", "others", "--key", "orders", "k")
+    assert (code, "--key is of topic 'orders', and --topic is 'others'" in text) == (ExitCode.USAGE, True)
+    assert out_of(capsys, "cancel", "-t", "orders", "--key", "orders", "k") == "done       orders k\n"
+
+
 def test_a_second_sending_is_known_by_its_id(broker: Broker, capsys: Captured) -> None:
     first = send(capsys, "a", "--delay", "1h", "--id", "i")
     second = send(capsys, "a", "--delay", "1h", "--id", "i")
@@ -205,6 +257,13 @@ def test_what_send_refuses(arguments: list[str], problem: str, common: Broker, c
         (["cancel"], "exactly one of them"),
         (["cancel", "h", "--key", "t", "k"], "exactly one of them"),
         (["cancel", "h", "--file", "f"], "exactly one of them"),
+        (["cancel", "--topic", "t"], "allowed: handles, or --file, or --key TOPIC KEY, or --all"),
+        (["cancel", "--all"], "--all is given without --topic"),
+        (["cancel", "--topic", "", "--all"], "--topic is empty"),
+        (["cancel", "--topic", "t t", "--all"], "'t t' is not a topic name"),
+        (["cancel", "--topic", "t", "--all", "h"], "exactly one of them"),
+        (["cancel", "--topic", "t", "h"], "A-Z a-z 0-9 - _; nothing was cancelled"),
+        (["cancel", "--topic", "t", "--job", "j"], "--job and --topic are both given"),
         (["cancel", "--key", "t"], "requires 2 arguments"),
         (["cancel", "--key", "t t", "k"], "'t t' is not a topic name"),
         (["cancel", "--key", "t", ""], "allowed: a text of 1 to 255 bytes"),

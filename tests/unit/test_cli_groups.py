@@ -142,6 +142,16 @@ def test_topics(broker: Broker, capsys: Captured) -> None:
     assert data_of(capsys, "topic", "set", "t", "--lateness-max", "none")[0]["lateness_ms_max"] is None
 
 
+def test_a_topic_tells_what_is_late_at_all(broker: Broker, capsys: Captured) -> None:
+    broker.schedule("t", b"x", delay="1h")
+    shown = out_of(capsys, "topic", "show", "t").splitlines()
+    assert shown[1:3] == ["late: drop, once its ttl has passed; without a ttl it is delivered", "lateness_ms_max: none"]
+    changed = out_of(capsys, "topic", "set", "t", "--late", "dead").splitlines()
+    assert changed[1] == "late: dead, once its ttl has passed; without a ttl it is delivered"
+    assert out_of(capsys, "topic", "set", "t", "--late", "deliver").splitlines()[1] == "late: deliver"
+    assert out_of(capsys, "topic", "set", "t", "--late", "drop", "--lateness-max", "0").splitlines()[1] == "late: drop"
+
+
 def test_dead_letters(broker: Broker, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead, "PAGE_ROWS", 2)
     make_dead(broker, [b"zero", b"one", b"\xff", b"three", b"four"])

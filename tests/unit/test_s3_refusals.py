@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import pytest
 
-from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.log.objects.s3 import S3Objects
 from tarry.log.objects.s3_refusals import AskedStore, reason_of
+from tarry.store.place import Place
 from tarry.store.publisher import Publisher
 from tarry.verify.store import store_checks
 
@@ -16,6 +20,8 @@ DELTA_RS = (
     "Kernel error -> Generic S3 error\n  \x1b[31m↳\x1b[0m Error performing GET http://h in 1.7ms - Server returned "
     "non-2xx status code\n  \x1b[31m↳\x1b[0m {}\n  \x1b[31m↳\x1b[0m {}\n"
 )
+
+ARROW = "AWS Error NETWORK_CONNECTION during HeadBucket operation:"
 
 
 def answered(status: str, code: str, more: str = "") -> str:
@@ -48,6 +54,10 @@ def answered(status: str, code: str, more: str = "") -> str:
         (DELTA_RS.format("404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>"), "there is no bucket 'b'", True),
         (DELTA_RS.format("503 Slow Down", ""), "http://h:9000 answered 503 Slow Down", False),
         ("HTTP error\n \x1b[31m↳\x1b[0m Connection refused (os error 111)", "nothing listens there", False),
+        ("When resolving region for bucket 'b': Bucket 'b' not found", "there is no bucket 'b' at http://h:9000", True),
+        (f"When resolving region for bucket 'b': {ARROW} curlCode: 6, Could not", "the name is not known", False),
+        (f"When resolving region for bucket 'b': {ARROW} curlCode: 7, Could not", "nothing listens there", False),
+        (f"{ARROW} curlCode: 28, Timeout was reached", "no answer in time", False),
         ("something else Debug source: Foo", "no answer from http://h:9000: something else", False),
     ],
 )
@@ -79,3 +89,39 @@ def test_a_store_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     with pytest.raises(UnavailableError, match=r"no connection to http://127.0.0.1:9 .*: nothing listens there"):
         list(store_checks("s3://bucket/store"))
+
+
+@pytest.fixture
+def amazon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Amazon's S3, with credentials, and no region."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "A")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "S")
+
+
+@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+@pytest.mark.usefixtures("amazon")
+def test_arrow_has_the_region_that_is_set_and_does_not_ask_for_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "eu-west-9")
+    place = Place.of("s3://bucket/store")
+    assert (place.filesystem.region, place.base, place.uri) == ("eu-west-9", "bucket/store", "s3://bucket/store")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "told"),
+    [
+        ("Bucket 'bucket' not found", InvalidArgumentError, "there is no bucket 'bucket' at Amazon S3; allowed: one"),
+        (f"{ARROW} curlCode: 6, Could not resolve", UnavailableError, "no connection to Amazon S3 .* not known"),
+    ],
+)
+@pytest.mark.usefixtures("amazon")
+def test_a_region_that_is_not_set_and_not_told(
+    said: str, kind: type[TarryError], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(uri: str) -> None:
+        raise OSError(f"When resolving region for bucket 'bucket': {said}")
+
+    monkeypatch.setattr("tarry.store.place.fs", SimpleNamespace(FileSystem=SimpleNamespace(from_uri=ask)))
+    with pytest.raises(kind, match=rf"the store s3://bucket/store cannot be asked: {told}.*; AWS_REGION is not set"):
+        Place.of("s3://bucket/store")

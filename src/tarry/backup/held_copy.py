@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from tarry.backup.manifest import FileMark
 from tarry.backup.store_files import check_store, copy_store
 from tarry.base.errors import NotFoundError, OverloadedError, TarryError, UnavailableError
 from tarry.log.file_engine import LOCK_FILE
+from tarry.log.permissions import denial
 from tarry.store.place import Place
 from tarry.verify.check import Pace
 
@@ -32,7 +34,8 @@ def held_files(broker: Calls, patience_s: float = PATIENCE_S) -> Iterator[HeldFi
 
     Raises:
         OverloadedError: another backup is under way, and was for ``patience_s`` seconds. InvalidArgumentError: the
-            broker's logs are in an object store. UnavailableError: its files cannot be read here.
+            broker's logs are in an object store. UnavailableError: its files are not on this machine.
+            PermissionError: they are another user's.
     """
     held, over = _begin(broker, patience_s), threading.Event()
 
@@ -44,17 +47,26 @@ def held_files(broker: Calls, patience_s: float = PATIENCE_S) -> Iterator[HeldFi
     extending = threading.Thread(target=extend, name="tarry-backup", daemon=True)
     extending.start()
     try:
-        if not Path(held.directory).is_dir():
-            raise UnavailableError(
-                f"the broker's files in {held.data} cannot be read here; allowed: on the broker's machine, as its user "
-                "or as root"
-            )
+        _check_readable(held)
         yield held
     finally:
         over.set()
         extending.join()
         with suppress(TarryError):  # what was copied is whole: a hold that ended has no files
             broker.end_backup(held.backup)
+
+
+def _check_readable(held: HeldFiles) -> None:
+    """Check it by a listing: a walk through a directory that may not be read finds it empty."""
+    try:
+        os.scandir(held.directory).close()
+    except PermissionError as error:
+        raise denial(Path(held.data), allowed="tarry backup as the user of the broker, or as root") from error
+    except OSError as error:
+        raise UnavailableError(
+            f"the broker's files in {held.data} cannot be read here; allowed: on the broker's machine, as its user or "
+            "as root"
+        ) from error
 
 
 def _begin(broker: Calls, patience_s: float) -> HeldFiles:

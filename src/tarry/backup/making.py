@@ -23,6 +23,7 @@ from tarry.base.errors import InvalidArgumentError, LockedError, TarryError
 from tarry.base.version import VERSION
 from tarry.log.file_engine import BACKUP_FILE, BEGUN_FILE
 from tarry.log.files import sync_directory
+from tarry.log.permissions import denial
 from tarry.store.place import Place
 from tarry.verify.check import Pace
 
@@ -50,6 +51,11 @@ def make_backup(
             manifest = BackupManifest(held.at_ms, VERSION, store, held.store_version, files)
             sync_directories(directory)
             manifest.write(directory)
+    except PermissionError as error:
+        # One of the broker's files says itself whose it is.
+        if Path(str(error.filename)).is_relative_to(directory):
+            raise denial(directory) from error
+        raise
     except OSError as error:
         raise no_room(error, directory, "there is no backup; the broker is not concerned. Make some room") from error
     (directory / BEGUN_FILE).unlink(missing_ok=True)

@@ -16,7 +16,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -56,10 +56,13 @@ def upload_backup(
             are written in place. OverloadedError: another backup of this broker is under way. NotFoundError: the broker
             has stopped meanwhile.
     """
-    bucket, directory = Bucket(uri), FILES + token_hex(8)
+    bucket, directory, data = Bucket(uri), FILES + token_hex(8), Path()
     _check_free(bucket)
     try:
-        with held_files(broker, patience_s) as held, linked(held) as root:
+        with ExitStack() as stack:
+            held = stack.enter_context(held_files(broker, patience_s))
+            data = Path(held.data)
+            root = stack.enter_context(linked(held))
             files = copy_held(held, broker, root, pace)
             check_copy(root, pace)
             modes = {name: (root / name).stat().st_mode & 0o777 for name in files}
@@ -67,7 +70,7 @@ def upload_backup(
         check_there(bucket, directory, files)
     except OSError as error:
         _forget(bucket, directory)
-        raise no_room(error, Path(held.data), "there is no backup. Make some room") from error
+        raise no_room(error, data, "there is no backup. Make some room") from error
     except BaseException:
         _forget(bucket, directory)
         raise

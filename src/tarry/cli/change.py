@@ -15,7 +15,7 @@ import typer
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, report
-from tarry.cli.options import DEFAULT_ENDPOINT, Delayed, Due, Endpoint, Json, Level, connect, when
+from tarry.cli.options import DEFAULT_ENDPOINT, Delayed, Due, Endpoint, Json, Level, connect, not_empty, when
 
 if TYPE_CHECKING:
     from tarry.api.outcome import Outcome
@@ -38,35 +38,46 @@ def cancel(
         Path | None, typer.Option("--file", "-f", help='Handles from this file, one a line; "-" is stdin.')
     ] = None,
     job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Instead: all of a bulk job.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Only of this topic: a message of another one is refused.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="With --topic: all that is pending in it.")] = False,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
     """Cancel messages that are pending.
 
     Says of each: done (no consumer will ever get it), delivered, cancelled (before), or unknown. Exit code 8 when one
-    was not done. A handle that is none is refused before anything is cancelled.
+    was not done. A handle that is none, or not of the topic, is refused before anything is cancelled.
 
     \b
     tarry cancel AQ4AAAAAAAAA...
+    tarry cancel --topic orders --all
     tarry cancel --key orders order-7
     tarry cancel --job nightly-2026-11-21
     jq -r .handle sent.jsonl | tarry cancel -
     """
     if file is None and handles == ["-"]:
         handles, file = None, Path("-")
-    if sum(way is not None for way in (handles or None, key, file, job)) != 1:
-        raise InvalidArgumentError("allowed: handles, or --key TOPIC KEY, or --file, or --job; exactly one of them")
+    not_empty(topic, "--topic")
+    _check_topic_option(topic, key, job, everything)
+    if sum(way is not None for way in (handles or None, key, file, job, everything or None)) != 1:
+        ways = "--key TOPIC KEY, or --file, or --job" if topic is None else "--file, or --key TOPIC KEY, or --all"
+        raise InvalidArgumentError(f"allowed: handles, or {ways}; exactly one of them")
     if job is not None:
         _cancel_job(job, endpoint, json)
+        return
+    if topic is not None and everything:
+        _cancel_topic(topic, endpoint, json)
         return
     with connect(endpoint) as client:
         if key is not None:
             named, outcomes = [" ".join(key)], [client.cancel_key(*key)]
         elif file is None:
-            named, outcomes = _cancel(client, handles or [], None)
+            named, outcomes = _cancel(client, handles or [], None, topic)
         else:
             by_line = _handles(file)
-            named, outcomes = _cancel(client, list(by_line.values()), list(by_line))
+            named, outcomes = _cancel(client, list(by_line.values()), list(by_line), topic)
     for name, outcome in zip(named, outcomes, strict=True):
         if not json:
             output.line(f"{outcome:9}  {name}")
@@ -75,6 +86,30 @@ def cancel(
         else:
             output.json_line({"handle": name, "outcome": outcome})
     _end(outcomes)
+
+
+def _check_topic_option(topic: str | None, key: tuple[str, str] | None, job: str | None, everything: bool) -> None:
+    if topic is None:
+        if everything:
+            raise InvalidArgumentError("--all is given without --topic; allowed: both, for all of one topic")
+    elif job is not None:
+        raise InvalidArgumentError(
+            "--job and --topic are both given; allowed: one of them, a job is cancelled as a whole"
+        )
+    elif key is not None and key[0] != topic:
+        raise InvalidArgumentError(
+            f"--key is of topic {key[0]!r:.300}, and --topic is {topic!r:.300}; allowed: one topic"
+        )
+
+
+def _cancel_topic(topic: str, endpoint: str, json: bool) -> None:
+    from tarry.cli.topic_cancelling import cancel_topic
+
+    with connect(endpoint) as client:
+        result = cancel_topic(client, topic)
+    text = f"{result.outcome:9}  {topic}  {result.cancelled} of {result.messages} messages"
+    output.result({"topic": topic, **result._asdict()}, text, json=json)
+    _end([result.outcome])
 
 
 def _cancel_job(job: str, endpoint: str, json: bool) -> None:
@@ -170,7 +205,13 @@ def find_key(
     output.receipt(receipt, json)
 
 
-def _cancel(client: Client, handles: list[str], lines: list[int] | None) -> tuple[list[str], list[Outcome]]:
+def _cancel(
+    client: Client, handles: list[str], lines: list[int] | None, topic: str | None
+) -> tuple[list[str], list[Outcome]]:
+    if topic is not None:
+        from tarry.cli.topic_cancelling import check_topic_of
+
+        check_topic_of(client, topic, handles, lines)
     try:
         return handles, client.cancel_many(handles)
     except InvalidArgumentError as error:

@@ -44,7 +44,7 @@ MEANINGS = {
     ExitCode.OK: "done; a server that was told to stop has stopped cleanly",
     ExitCode.FAILED: "failed for a reason that no other code names",
     ExitCode.USAGE: "wrong usage: an option, a setting, or a value in a message is not allowed; or the bucket of "
-    "`log` refuses (a wrong key, region or name, a missing right)",
+    "`log`, or of the store, refuses (a wrong key, region or name, a missing right)",
     ExitCode.LOCKED: "another broker has the data directory open, or owns the logs in the bucket and lives; or the "
     "store is another broker's; or a directory is a cache of a bucket, and `log` does not say so, or the other way "
     "round; or a directory is a backup, or was not restored to the end",

@@ -45,4 +45,9 @@ def set_(topic: Topic, settings: dict[str, Any], endpoint: Endpoint = DEFAULT_EN
 
 
 def _show(info: TopicInfo, json: bool) -> None:
-    output.result(asdict(info), asdict(info), json=json)
+    text = asdict(info)
+    if info.lateness_ms_max is None:
+        text["lateness_ms_max"] = "none"
+        if info.late != "deliver":  # as it stands it reads as if all messages that are late were concerned
+            text["late"] = f"{info.late}, once its ttl has passed; without a ttl it is delivered"
+    output.result(asdict(info), text, json=json)

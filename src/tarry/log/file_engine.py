@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tarry.base.errors import LockedError, TrimmedError
+from tarry.base.errors import InvalidArgumentError, LockedError, TrimmedError
 from tarry.base.lock_file import LockFile
 from tarry.log.engine import LogPlace, Part
 from tarry.log.files import AppendFile, Files, sync_directory
@@ -37,10 +37,15 @@ _NOT_SERVED = {
     BEGUN_FILE: "is a backup that was interrupted, or is being made; allowed: a data directory",
     RESTORING_FILE: "was not restored to the end, or is being restored; allowed: the same tarry restore again",
 }
-LOCAL_FILES = (LOCK_FILE, CACHE_FILE, ROLE_FILE, f"{ROLE_FILE}.new", TAKEOVER_FILE)
-"""Files of a directory that no log has."""
+DISK_DIRECTORY = "lost+found"
+"""Of the file system, where a directory is the root of one."""
+LOCAL_FILES = (LOCK_FILE, CACHE_FILE, ROLE_FILE, f"{ROLE_FILE}.new", TAKEOVER_FILE, DISK_DIRECTORY)
+"""Names in a directory that no log has."""
 Cut = Mapping[LogKind, LogPlace]
 """A place in each log; one that is not named was not begun."""
+_SIGNS = (LOCK_FILE, CACHE_FILE, *_NOT_SERVED, *DIRECTORIES.values(), "broker.id", "checkpoint.json", "secret.key")
+"""Signs of a broker, of which one is enough: a start may have been killed after the first."""
+_NAMED_MAX = 5
 PART_BYTES = 1 << 20
 """About the size of a part that a follower gets."""
 
@@ -53,6 +58,25 @@ def hold_directory(data: Path) -> LockFile:
     """
     data.mkdir(mode=0o750, parents=True, exist_ok=True)
     return LockFile(data / LOCK_FILE, held=data, user="broker")
+
+
+def _check_no_strangers(data: Path) -> None:
+    """Refuse a directory that has files, and none of a broker, before any is put beside them.
+
+    Raises:
+        InvalidArgumentError: that is so.
+    """
+    try:
+        there = sorted(path.name for path in data.iterdir() if path.name != DISK_DIRECTORY)
+    except OSError:
+        return  # it is not there, or who opens it tells what is wrong with it
+    if not there or any(name in _SIGNS for name in there):
+        return
+    more = f" and {len(there) - _NAMED_MAX} more" if len(there) > _NAMED_MAX else ""
+    raise InvalidArgumentError(
+        f"{data} has {', '.join(there[:_NAMED_MAX])}{more}, and nothing of a broker; allowed: a data directory, or a "
+        "directory that is empty or not there"
+    )
 
 
 def cache_of(data: Path) -> str | None:
@@ -171,7 +195,9 @@ class FileEngine:
 
         Raises:
             LockedError: another process holds it, or this one does already; or it is a cache of logs elsewhere.
+            InvalidArgumentError: it is a directory of something else.
         """
+        _check_no_strangers(self._data)
         self._lock = hold_directory(self._data)
         try:
             _check_no_cache(self._data)

@@ -14,14 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DENIED = (errno.EACCES, errno.EPERM)
+_ALLOWED = "files that it may read, in directories that it may write"
 _EFFECTIVE = os.access in os.supports_effective_ids
 
 
 def check_permissions(directory: Path) -> None:
     """Check that files below ``directory`` can be read, and directories be written.
 
-    A directory that is not there is passed over. Files of the store's data and of Spark are left to who reads them. A
-    file system that is mounted read-only is another matter: the first write says so.
+    A directory that is not there is passed over. Files of the store's data and of Spark are left to who reads them,
+    and ``lost+found`` is the file system's. A file system that is mounted read-only is another matter: the first write
+    says so.
 
     Raises:
         PermissionError: the first that cannot, with its owner, its mode, and this process's user.
@@ -42,7 +44,7 @@ def _entries(directory: Path) -> Iterator[tuple[Path, bool]]:
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if entry.name != "pipeline":
+                if entry.name not in ("pipeline", "lost+found"):
                     yield from _entries(Path(entry.path))
             elif not entry.name.endswith(".parquet"):
                 yield Path(entry.path), False
@@ -59,12 +61,12 @@ def denied_error(error: Exception, place: Path) -> PermissionError | None:
     return PermissionError(errno.EACCES, f"{said}; {_whose(place)}", str(place))
 
 
-def denial(place: Path, number: int = errno.EACCES) -> PermissionError:
+def denial(place: Path, number: int = errno.EACCES, allowed: str = _ALLOWED) -> PermissionError:
     """Return the error of a path that this process may not use: whose it is, and who we are."""
-    return PermissionError(number, f"{os.strerror(number)}; {_whose(place)}", str(place))
+    return PermissionError(number, f"{os.strerror(number)}; {_whose(place, allowed)}", str(place))
 
 
-def _whose(place: Path) -> str:
+def _whose(place: Path, allowed: str = _ALLOWED) -> str:
     # Of one that could not be made, the directory that it was to be made in.
     for each in (place, *place.absolute().parents):
         try:
@@ -74,9 +76,9 @@ def _whose(place: Path) -> str:
         named = "it" if each == place else str(each)
         return (
             f"{named} belongs to {_user(found.st_uid)}, with mode {stat.S_IMODE(found.st_mode):04o}, and this process "
-            f"is of {_user(os.geteuid())}; allowed: files that it may read, in directories that it may write"
+            f"is of {_user(os.geteuid())}; allowed: {allowed}"
         )
-    return f"this process is of {_user(os.geteuid())}"
+    return f"this process is of {_user(os.geteuid())}; allowed: {allowed}"
 
 
 def _user(number: int) -> str:

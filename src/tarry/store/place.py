@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from pyarrow import fs
 
 from tarry.base.descriptors import when_free
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.log.objects.s3_refusals import AskedStore, reason_of
 
 _OBJECT_STORAGE = {
     "s3": "s3",
@@ -69,14 +70,15 @@ class Place:
         Credentials of object storage come from the environment.
 
         Raises:
-            InvalidArgumentError: a scheme that is not for stores; says what to write instead.
+            InvalidArgumentError: a scheme that is not for stores; says what to write instead. Or its region is not set,
+                and there is no such bucket. UnavailableError: it is not set, and cannot be asked for.
         """
         path = local_path(uri)
         if path is not None:
             return cls(str(path), path, fs.LocalFileSystem(), str(path))
         why = "commits on HDFS are not tested: " if uri.startswith("hdfs:") else ""
         uri = object_uri(uri, "the store's place", why)
-        filesystem, base = fs.FileSystem.from_uri(uri)
+        filesystem, base = _opened(uri)
         return cls(uri, None, filesystem, base.rstrip("/"))
 
     def path(self, relative: str) -> str:
@@ -99,6 +101,23 @@ class Place:
                 self.filesystem.delete_file(self.path(relative))
             except FileNotFoundError:
                 continue
+
+
+def _opened(uri: str) -> tuple[Any, str]:
+    """Return the file system of a URI, and the path in it."""
+    if not uri.startswith("s3://"):
+        filesystem, base = fs.FileSystem.from_uri(uri)
+        return filesystem, base
+    # Arrow alone would ask Amazon for it, and fail without a network.
+    region = next(filter(None, map(os.environ.get, ("AWS_REGION", "AWS_DEFAULT_REGION"))), None)
+    try:
+        filesystem, base = fs.FileSystem.from_uri(uri if region is None else f"{uri}?region={quote(region)}")
+    except OSError as error:
+        reason = reason_of(str(error), "tell the bucket's region", AskedStore.of(uri, os.environ))
+        kind = InvalidArgumentError if reason.is_refusal else UnavailableError
+        hint = "" if region else "; AWS_REGION is not set"
+        raise kind(f"the store {uri} cannot be asked: {reason.text}{hint}") from error
+    return filesystem, base
 
 
 def sync_file(path: Path) -> None:

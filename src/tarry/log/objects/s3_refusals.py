@@ -11,6 +11,8 @@ from tarry.log.objects.store_errors import StoreError, WhyUnanswered
 
 RIGHTS = "a key that may list the bucket, and get, put and delete objects in it"
 _REGION = re.compile(r"<Region>(.*?)</Region>|expecting '([\w-]+)'")
+_NOT_FOUND = re.compile(r"Bucket '[^']*' not found$")
+"""Arrow's own words."""
 _REDIRECTED = ("PermanentRedirect", "IllegalLocationConstraintException", "AuthorizationHeaderMalformed")
 _UNKNOWN_KEY = ("InvalidAccessKeyId", "XAdminUserNotFound", "InvalidToken")
 
@@ -38,7 +40,7 @@ def reason_of(text: str, what: str, asked: AskedStore) -> WhyUnanswered:
     """Return the sentence for an error of obstore or delta-rs with this ``text``; ``what``: the request."""
     error = StoreError.of(text)
     text, code, status, _ = error
-    if code == "NoSuchBucket":
+    if code == "NoSuchBucket" or _NOT_FOUND.search(text):
         return WhyUnanswered(
             f"there is no bucket {asked.bucket!r} at {asked.endpoint}; allowed: one that is there", True
         )

@@ -18,7 +18,7 @@ from tarry.log.objects.content import numbered
 from tarry.log.objects.history import READS, newest_epoch
 from tarry.log.objects.reading import LogReader, Place
 from tarry.log.objects.silence import LOOK_S, SILENCE_S, look, tell_silence, until_seen
-from tarry.log.objects.store import CountedObjects
+from tarry.log.objects.store import CountedObjects, tell_away
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Standby:
             try:
                 seen = await until_seen(self._store)
             except UnavailableError as error:
-                self._tell_away(error)
+                tell_away("standing by: %s; looking again", error)
                 await asyncio.sleep(SILENCE_S)
                 continue
             if seen.is_over and self._by_itself:
@@ -175,7 +175,7 @@ class Standby:
                 if not found and (epoch := await self._over()) is not None:
                     return epoch
             except UnavailableError as error:
-                self._tell_away(error)
+                tell_away("standing by: %s; looking again", error)
                 await asyncio.sleep(AWAY_PAUSE_S)
             await asyncio.sleep(self._pause_s())
 
@@ -213,9 +213,6 @@ class Standby:
         lag_s = min(lag_s, now_s - clock_s) if epoch == known else now_s - clock_s
         self._lags_s = epoch, lag_s
         return clock_s + lag_s
-
-    def _tell_away(self, error: UnavailableError) -> None:
-        log.warning("standing by: %s; looking again", error)
 
     async def _over(self) -> int | None:
         """Return the present epoch if its owner has handed over, or has written nothing for long enough."""

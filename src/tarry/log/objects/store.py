@@ -90,6 +90,7 @@ class CountedObjects:
         """Time of its last answer that came after none had come for a while."""
         self.error: str | None = None
         """Reason for which it gives no answer; None: it does."""
+        self._away_s = 0.0  # since when that is so
 
     @property
     def counts(self) -> dict[str, int]:
@@ -118,13 +119,18 @@ class CountedObjects:
 
     async def _answer(self, request: Awaitable[A]) -> A:
         loop = asyncio.get_running_loop()
+        begun_s = loop.time()
         try:
             answer = await request
         except UnavailableError as error:
+            if self.error is None:
+                self._away_s = max(begun_s, self.answered_s)  # others may have been answered meanwhile
             self.error = str(error)
             raise
         if self.error is not None and loop.time() - self.answered_s > AWAY_S:
             self.recovered_s = loop.time()
+            if _warned_s.get(loop, -math.inf) >= self._away_s:  # else nobody was told that it is away
+                log.warning("the bucket of the logs answers again, after %.0f s", loop.time() - self._away_s)
         self.answered_s, self.error = loop.time(), None
         return answer
 
@@ -146,9 +152,15 @@ async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.in
             if clock.time() >= (until_s if not is_refused(error) else until_s - patience_s + REFUSED_S):
                 raise
             if clock.time() >= max(warn_s, _warned_s.get(clock, -math.inf) + WARN_S):
-                log.warning("%s; trying again", error)
-                _warned_s[clock] = clock.time()
+                tell_away("%s; trying again", error)
         await asyncio.sleep(back_off.fail())
+
+
+def tell_away(text: str, error: UnavailableError) -> None:
+    """Say in the log that the store gives no answer: it is said, too, when it does again. On its loop."""
+    log.warning(text, error)
+    clock = asyncio.get_running_loop()
+    _warned_s[clock] = clock.time()
 
 
 async def created(store: ObjectStore, key: str, content: bytes, patience_s: float = math.inf) -> bytes:

@@ -14,6 +14,9 @@ _CAUSES = (
     ("ConnectionRefused", "nothing listens there"),
     ("Connection refused", "nothing listens there"),
     ("dns error", "the name is not known"),
+    ("curlCode: 7,", "nothing listens there"),
+    ("curlCode: 6,", "the name is not known"),
+    ("curlCode: 28,", "no answer in time"),
     ("TimedOut", "no answer in time"),
     ("timed out", "no answer in time"),
 )
