@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarry.fronts.rocketmq.classic import locks
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
+from tarry.fronts.rocketmq.classic.lost_answers import LostAnswers
 from tarry.fronts.rocketmq.classic.transactions import COMMIT
 from tests import rocketmq_place
 from tests.gateway.worker_places import ClassicPlace
@@ -101,9 +103,17 @@ def test_a_position_that_is_told_right_before_the_end_is_kept(place: ClassicPlac
 def test_a_producers_retry_through_another_worker_makes_no_second_message(
     place: ClassicPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = there(place)
-    lose(place, monkeypatch)
-    wait_until(lambda: pending(place) == 1)
+    other, keep, kept = there(place), vars(LostAnswers)["_keep"], set()
+
+    def keeping(self: LostAnswers, *given: Any) -> None:
+        keep(self, *given)
+        kept.add(self)
+
+    with pytest.MonkeyPatch.context() as patch:  # the other is undone by lose()
+        patch.setattr(LostAnswers, "_keep", keeping)
+        lose(place, monkeypatch)
+        # One that comes before the workers and their home have told each other is a second message.
+        wait_until(lambda: len(kept) == len(place.workers.fronts) + 1)
     first = other.finish(begin(other, **MESSAGE))
     assert first.code == ResponseCode.SUCCESS
     assert pending(place) == 1, "it was the retry"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tarry.api.local import OnAccepted
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidMessageError, OverloadedError
 from tarry.base.event_loop import post
+from tarry.batching import coalescing
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import ROWS_BESIDE_MIN, SendQueue
@@ -74,7 +77,9 @@ def run(main: Callable[[Broker, SendQueue], Any]) -> Broker:
     return broker
 
 
-def test_requests_of_a_turn_travel_together_and_a_second_batch_wants_its_rows() -> None:
+def test_requests_of_a_turn_travel_together_and_a_second_batch_wants_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalescing, "LATE_S", math.inf)  # beside an answer that is late, more may be on their way
+
     async def main(broker: Broker, queue: SendQueue) -> None:
         requests = [Request() for _ in range(5)]
         queue.add(drafts(b"1", b"2"), requests[0])

@@ -55,7 +55,9 @@ def test_a_delivery_of_what_was_cancelled_is_found(seed: int, data: st.DataObjec
     at_ms = due_ms + data.draw(st.floats(0, 1e5))
     seq = next((each.seq for each in events if isinstance(each, Send) and each.placing == (name, due_ms)), 0)
     came = Delivery(at_ms=at_ms, name=name, due_ms=due_ms, seq=seq or 0)
-    assert "after_done" in check([*events, came], ahead_ms=AHEAD_MS).kinds
+    report = check([*events, came], ahead_ms=AHEAD_MS)
+    assume(not report.counts["undecided"])  # that of a key with too many calls in doubt, which is told as such
+    assert "after_done" in report.kinds
 
 
 def sent(name: str = "m", begin: float = 0, end: float = 1, answer: str = "scheduled", **more: Any) -> Send:
