@@ -47,6 +47,13 @@ def test_an_empty_one_and_a_disk_of_its_own_are_taken(there: tuple[str, ...], tm
         assert broker.pending()[0].pending == 1
 
 
+def test_hidden_files_are_nobodys(tmp_path: Path) -> None:
+    (tmp_path / ".gitkeep").touch()
+    with open_broker(tmp_path) as broker:
+        broker.schedule("orders", "x", delay="1h")
+    assert {".gitkeep", "broker.id"} <= set(_names(tmp_path))
+
+
 def test_one_that_was_used_is_known_beside_files_of_others_and_without_its_lock(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         broker.schedule("orders", "x", delay="1h")

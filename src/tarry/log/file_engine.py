@@ -67,7 +67,10 @@ def _check_no_strangers(data: Path) -> None:
         InvalidArgumentError: that is so.
     """
     try:
-        there = sorted(path.name for path in data.iterdir() if path.name != DISK_DIRECTORY)
+        # Hidden ones are of file servers and desktops (.snapshot, .DS_Store), or keep a directory in git.
+        there = sorted(
+            path.name for path in data.iterdir() if path.name != DISK_DIRECTORY and not path.name.startswith(".")
+        )
     except OSError:
         return  # it is not there, or who opens it tells what is wrong with it
     if not there or any(name in _SIGNS for name in there):
