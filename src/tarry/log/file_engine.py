@@ -43,7 +43,23 @@ LOCAL_FILES = (LOCK_FILE, CACHE_FILE, ROLE_FILE, f"{ROLE_FILE}.new", TAKEOVER_FI
 """Names in a directory that no log has."""
 Cut = Mapping[LogKind, LogPlace]
 """A place in each log; one that is not named was not begun."""
-_SIGNS = (LOCK_FILE, CACHE_FILE, *_NOT_SERVED, *DIRECTORIES.values(), "broker.id", "checkpoint.json", "secret.key")
+_SIGNS = frozenset(
+    (
+        *(LOCK_FILE, CACHE_FILE, *_NOT_SERVED, *DIRECTORIES.values()),
+        *(
+            "broker.id",
+            "secret.key",
+            "checkpoint.json",
+            "handed",
+            "reserve",
+            "jobs.db",
+            "registry",
+            "store",
+            "pipeline",
+        ),
+        *("policies.json", "push.json", "tokens.json", "identities.json", "rocketmq", "held-for-backup"),
+    )
+)
 """Signs of a broker, of which one is enough: a start may have been killed after the first."""
 _NAMED_MAX = 5
 PART_BYTES = 1 << 20
