@@ -46,18 +46,8 @@ Cut = Mapping[LogKind, LogPlace]
 _SIGNS = frozenset(
     (
         *(LOCK_FILE, CACHE_FILE, *_NOT_SERVED, *DIRECTORIES.values()),
-        *(
-            "broker.id",
-            "secret.key",
-            "checkpoint.json",
-            "handed",
-            "reserve",
-            "jobs.db",
-            "registry",
-            "store",
-            "pipeline",
-        ),
-        *("policies.json", "push.json", "tokens.json", "identities.json", "rocketmq", "held-for-backup"),
+        *("broker.id", "secret.key", "checkpoint.json", "handed", "reserve", "jobs.db", "registry", "store"),
+        *("policies.json", "push.json", "tokens.json", "identities.json", "rocketmq", "pipeline", "held-for-backup"),
     )
 )
 """Signs of a broker, of which one is enough: a start may have been killed after the first."""
