@@ -65,7 +65,7 @@ def kill():
 
 @task
 def pause(text):
-    time.sleep(0.1)
+    time.sleep(0.02)  # 20 of them are less than a task waits for a thread before others may have it
     say("pause", text)
 
 
