@@ -17,10 +17,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.engines.programs import running
 from tests.loopgrpc.h2spec import CACHE
 from tests.ports import free_port
-from tests.s3 import listens
-from tests.waiting import wait_until
 
 PLACE = CACHE.parent / "azurite"
 ACCOUNT = "devstoreaccount1"
@@ -50,19 +49,13 @@ def served(directory: Path) -> Iterator[dict[str, str]]:
     """A server with one container: what a command's environment has for it."""
     path, port = program(), free_port()
     command = [path, "--location", directory, "--blobPort", str(port), "--disableTelemetry", "--silent"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: listens(port) or server.poll() is not None)
-        assert server.poll() is None
+    with running(command, port):
         _create_container(port)
         yield {
             "AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}/{ACCOUNT}",
             "AZURE_STORAGE_ACCOUNT_KEY": KEY,
             "AZURE_ALLOW_HTTP": "true",
         }
-    finally:
-        server.kill()
-        server.wait()
 
 
 def token_to_read() -> str:

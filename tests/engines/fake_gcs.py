@@ -8,10 +8,7 @@ are the server's; the form of the answers to writes is this front's, not Google'
 from __future__ import annotations
 
 import http.client
-import os
 import re
-import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,12 +19,8 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-import pytest
-
-from tests.loopgrpc.h2spec import CACHE
+from tests.engines.programs import built, running
 from tests.ports import free_port
-from tests.s3 import listens
-from tests.waiting import wait_until
 
 SOURCE = "github.com/fsouza/fake-gcs-server@latest"
 BUCKET = "tarry-backups"
@@ -43,50 +36,24 @@ class Answered(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def program() -> Path:
-    """The program. Skips the test where it is not there, and is not to be built, which takes minutes, or cannot be."""
-    path = CACHE / "fake-gcs-server"
-    if not path.is_file() and "TARRY_BUILD_CLOUDS" not in os.environ:
-        pytest.skip(f"fake-gcs-server is not in {CACHE}; make object-stores builds it")
-    if not path.is_file():
-        if shutil.which("go") is None:
-            pytest.skip(f"fake-gcs-server is not in {CACHE}, and there is no Go to build it")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        built = subprocess.run(
-            ["go", "install", SOURCE], env={**os.environ, "GOBIN": str(CACHE)}, capture_output=True, text=True
-        )
-        if built.returncode:
-            pytest.skip(f"fake-gcs-server could not be built: {built.stderr[-300:]}")
-    return path
-
-
 @contextmanager
 def served(directory: Path) -> Iterator[dict[str, str]]:
     """A server with one bucket: what a command's environment has for it."""
-    path, port = program(), free_port()
+    path, port = built(SOURCE, "TARRY_BUILD_CLOUDS"), free_port()
     (directory / BUCKET).mkdir(parents=True)
     command = [path, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
-    server = subprocess.Popen(
-        [*command, "-filesystem-root", directory], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_until(lambda: listens(port) or server.poll() is not None)
-        assert server.poll() is None
-        with _Front(port) as front:
-            thread = threading.Thread(target=front.serve_forever)
-            thread.start()
-            try:
-                yield {
-                    "GOOGLE_BASE_URL": f"http://127.0.0.1:{front.server_address[1]}",
-                    "GOOGLE_BEARER_TOKEN": TOKEN,
-                    "GOOGLE_ALLOW_HTTP": "true",
-                }
-            finally:
-                front.shutdown()
-                thread.join()
-    finally:
-        server.kill()
-        server.wait()
+    with running([*command, "-filesystem-root", directory], port), _Front(port) as front:
+        thread = threading.Thread(target=front.serve_forever)
+        thread.start()
+        try:
+            yield {
+                "GOOGLE_BASE_URL": f"http://127.0.0.1:{front.server_address[1]}",
+                "GOOGLE_BEARER_TOKEN": TOKEN,
+                "GOOGLE_ALLOW_HTTP": "true",
+            }
+        finally:
+            front.shutdown()
+            thread.join()
 
 
 class _Front(ThreadingHTTPServer):

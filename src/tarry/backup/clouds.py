@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from tarry.backup.azure_refusals import AskedContainer, azure_reason
 from tarry.backup.google_refusals import AskedGoogleBucket, google_reason
-from tarry.base.errors import InvalidArgumentError
 from tarry.log.objects.http_client import client_options
 from tarry.log.objects.s3_refusals import AskedStore, reason_of
 from tarry.log.objects.store_errors import WhyUnanswered
@@ -21,11 +22,17 @@ _ABSENT = re.compile(
 )
 
 
-class Cloud(Protocol):
+@dataclass(frozen=True)
+class Cloud:
     """One kind of object storage, and what is asked there."""
 
     form: str
     """The form of its URIs, for people."""
+    endpoint: str
+    allows_http: str
+    """The variable of the environment that allows an endpoint without TLS."""
+    reason: Callable[[str, str], WhyUnanswered]
+    """Returns the sentence for the text of an error, and what was asked."""
 
     def http_options(self, timeout: timedelta) -> dict[str, Any]:
         """Return the options of the HTTP client.
@@ -33,77 +40,23 @@ class Cloud(Protocol):
         Raises:
             InvalidArgumentError: the endpoint is without TLS, which the environment does not allow.
         """
-        ...
-
-    def reason(self, text: str, what: str) -> WhyUnanswered:
-        """Return the sentence for an error with this ``text``; ``what``: the request."""
-        ...
+        return client_options(self.endpoint, timeout, variable=self.allows_http)
 
 
 def cloud_of(uri: str, where: Mapping[str, str]) -> Cloud:
     """Return the kind of ``uri``, by the variables in ``where``."""
     scheme = uri.partition("://")[0]
-    return S3Cloud(uri, where) if scheme == "s3" else GoogleCloud(uri, where) if scheme == "gs" else Azure(uri, where)
+    if scheme == "s3":
+        store = AskedStore.of(uri, where)
+        return Cloud("s3://BUCKET/PREFIX", store.endpoint, "AWS_ALLOW_HTTP", partial(reason_of, asked=store))
+    if scheme == "gs":
+        bucket = AskedGoogleBucket(urlsplit(uri).netloc, where.get("GOOGLE_BASE_URL", ""))
+        return Cloud("gs://BUCKET/PREFIX", bucket.endpoint, "GOOGLE_ALLOW_HTTP", partial(google_reason, asked=bucket))
+    container = AskedContainer.of(uri, where)
+    form = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
+    return Cloud(form, container.endpoint, "AZURE_ALLOW_HTTP", partial(azure_reason, asked=container))
 
 
 def is_bucket_absent(text: str) -> bool:
     """Return whether an answer that something is not there speaks of the bucket, not of an object."""
     return _ABSENT.search(text) is not None
-
-
-class S3Cloud:
-    """Amazon S3, and what speaks S3."""
-
-    form = "s3://BUCKET/PREFIX"
-
-    def __init__(self, uri: str, where: Mapping[str, str]) -> None:
-        self._asked = AskedStore.of(uri, where)
-
-    def http_options(self, timeout: timedelta) -> dict[str, Any]:
-        return client_options(self._asked, timeout)
-
-    def reason(self, text: str, what: str) -> WhyUnanswered:
-        return reason_of(text, what, self._asked)
-
-
-class GoogleCloud:
-    """Google Cloud Storage."""
-
-    form = "gs://BUCKET/PREFIX"
-
-    def __init__(self, uri: str, where: Mapping[str, str]) -> None:
-        self._where = where
-        self._asked = AskedGoogleBucket(urlsplit(uri).netloc, where.get("GOOGLE_BASE_URL", ""))
-
-    def http_options(self, timeout: timedelta) -> dict[str, Any]:
-        return _http_options(timeout, self._where, "GOOGLE_ALLOW_HTTP", self._asked.endpoint)
-
-    def reason(self, text: str, what: str) -> WhyUnanswered:
-        return google_reason(text, what, self._asked)
-
-
-class Azure:
-    """Azure Blob Storage."""
-
-    form = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
-
-    def __init__(self, uri: str, where: Mapping[str, str]) -> None:
-        self._where = where
-        self._asked = AskedContainer.of(uri, where)
-
-    def http_options(self, timeout: timedelta) -> dict[str, Any]:
-        return _http_options(timeout, self._where, "AZURE_ALLOW_HTTP", self._asked.endpoint)
-
-    def reason(self, text: str, what: str) -> WhyUnanswered:
-        return azure_reason(text, what, self._asked)
-
-
-def _http_options(timeout: timedelta, where: Mapping[str, str], variable: str, endpoint: str) -> dict[str, Any]:
-    # obstore takes it from the environment only where it is given no options of its client.
-    allow_http = where.get(variable, "").lower() in ("true", "1")
-    if endpoint.startswith("http://") and not allow_http:
-        raise InvalidArgumentError(
-            f"the endpoint is {endpoint}, without TLS; allowed: https://…, or {variable}=true in a network that nobody "
-            "else reads"
-        )
-    return {"timeout": timeout, "default_headers": {"cache-control": "no-store"}, "allow_http": allow_http}

@@ -20,9 +20,10 @@ from tarry.backup.store_files import check_store, copy_store
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
 from tarry.log.file_engine import BACKUP_FILE, LOCK_FILE, RESTORING_FILE, hold_directory
 from tarry.log.files import OsFiles, sync_directory
+from tarry.log.permissions import DISK_DIRECTORY
 from tarry.verify.check import Pace
 
-_ALLOWED_BESIDE = ("lost+found", LOCK_FILE)
+_ALLOWED_BESIDE = (DISK_DIRECTORY, LOCK_FILE)
 """Names in an empty file system, or left by a restore that was refused."""
 
 

@@ -16,6 +16,7 @@ from tarry.base.lock_file import LockFile
 from tarry.log.engine import LogPlace, Part
 from tarry.log.files import AppendFile, Files, sync_directory
 from tarry.log.frame import LogKind
+from tarry.log.permissions import DISK_DIRECTORY
 from tarry.log.segment import SegmentReader, list_segments, remove_segment, segment_path
 
 DIRECTORIES = {
@@ -37,8 +38,6 @@ _NOT_SERVED = {
     BEGUN_FILE: "is a backup that was interrupted, or is being made; allowed: a data directory",
     RESTORING_FILE: "was not restored to the end, or is being restored; allowed: the same tarry restore again",
 }
-DISK_DIRECTORY = "lost+found"
-"""Of the file system, where a directory is the root of one."""
 LOCAL_FILES = (LOCK_FILE, CACHE_FILE, ROLE_FILE, f"{ROLE_FILE}.new", TAKEOVER_FILE, DISK_DIRECTORY)
 """Names in a directory that no log has."""
 Cut = Mapping[LogKind, LogPlace]

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DENIED = (errno.EACCES, errno.EPERM)
+DISK_DIRECTORY = "lost+found"
+"""Of the file system, where a directory is the root of one."""
 _ALLOWED = "files that it may read, in directories that it may write"
 _EFFECTIVE = os.access in os.supports_effective_ids
 
@@ -44,7 +46,7 @@ def _entries(directory: Path) -> Iterator[tuple[Path, bool]]:
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if entry.name not in ("pipeline", "lost+found"):
+                if entry.name not in ("pipeline", DISK_DIRECTORY):
                     yield from _entries(Path(entry.path))
             elif not entry.name.endswith(".parquet"):
                 yield Path(entry.path), False

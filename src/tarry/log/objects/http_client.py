@@ -7,22 +7,25 @@ from datetime import timedelta
 from typing import Any
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.log.objects.s3_refusals import AskedStore
 
 
-def client_options(asked: AskedStore, timeout: timedelta, given: dict[str, Any] | None = None) -> dict[str, Any]:
+def client_options(
+    endpoint: str, timeout: timedelta, given: dict[str, Any] | None = None, *, variable: str = "AWS_ALLOW_HTTP"
+) -> dict[str, Any]:
     """Return the options, with those that are ``given``.
+
+    ``variable``: the one of the environment that allows ``endpoint`` to be without TLS.
 
     Raises:
         InvalidArgumentError: the endpoint is without TLS, which the environment does not allow.
     """
     # obstore takes it from the environment only where it is given no options of its client.
-    allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+    allow_http = os.environ.get(variable, "").lower() in ("true", "1")
     http = {"timeout": timeout, "default_headers": {"cache-control": "no-store"}, "allow_http": allow_http}
     http |= given or {}
-    if asked.endpoint.startswith("http://") and not http["allow_http"]:
+    if endpoint.startswith("http://") and not http["allow_http"]:
         raise InvalidArgumentError(
-            f"the endpoint is {asked.endpoint}, without TLS; allowed: https://…, or AWS_ALLOW_HTTP=true in a "
-            "network that nobody else reads"
+            f"the endpoint is {endpoint}, without TLS; allowed: https://…, or {variable}=true in a network that nobody "
+            "else reads"
         )
     return http

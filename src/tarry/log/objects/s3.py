@@ -63,7 +63,7 @@ class S3Objects:
         self._threads = ThreadPoolExecutor(REQUESTS, thread_name_prefix="tarry-log-request")
         where = os.environ if options is None else {f"AWS_{name.upper()}": value for name, value in options.items()}
         self._asked = AskedStore.of(uri, where)
-        http = client_options(self._asked, TIMEOUT, client)
+        http = client_options(self._asked.endpoint, TIMEOUT, client)
         made: Any = store.from_url  # typed by store; options are text here
         arguments = {"config": options or {}, "retry_config": {"max_retries": 0}}
         try:
